@@ -1,0 +1,32 @@
+"""Ranking losses for image retrieval: Average Precision, Smooth-AP and their relatives.
+
+Every public name can be imported from here; its module is loaded at first use, so that
+`import smoothap_nb` stays quick and needs torch alone. This is the one module written by hand;
+all others are exported from the notebooks in `nbs/`.
+"""
+
+from importlib import import_module as _import_module
+
+__version__ = "0.1.0"
+
+# module -> the public names it gives
+_PUBLIC = {
+    "ranking": ("ranks", "pairwise_differences", "cosine_scores", "RankingLoss"),
+    "average_precision": ("average_precision",),
+    "figures": ("ranked_row",),
+    "interactive": ("explore",),
+}
+_HOME = {name: module for module, names in _PUBLIC.items() for name in names}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str):
+    if name in _HOME:
+        value = getattr(_import_module(f"smoothap_nb.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'smoothap_nb' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})
