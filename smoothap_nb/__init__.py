@@ -5,7 +5,9 @@ Every public name can be imported from here; its module is loaded at first use, 
 all others are exported from the notebooks in `nbs/`.
 """
 
+import sys as _sys
 from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
 
 __version__ = "0.1.0"
 
@@ -13,6 +15,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "ranking": ("ranks", "pairwise_differences", "cosine_scores", "RankingLoss"),
     "average_precision": ("average_precision",),
+    "smooth_ap": ("smooth_ap", "SmoothAPLoss"),
     "figures": ("ranked_row",),
     "interactive": ("explore",),
 }
@@ -30,3 +33,15 @@ def __getattr__(name: str):
 
 def __dir__():
     return sorted({*globals(), *__all__})
+
+
+class _Package(_ModuleType):
+    "Two modules share their name with the function they give; importing either must leave the function here, not the module."
+
+    def __setattr__(self, name, value):
+        if isinstance(value, _ModuleType) and _HOME.get(name) == name:
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+_sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,165 @@
+"""Golden vectors: numbers obtained by running public implementations, replayed through the public API.
+
+One JSON file per section. The folder is `tests/vectors`, or the one that the environment variable VECTORS_DIR names; cases are read
+from the files, so that another set with the same schema replays as it is. A file that is not there is skipped by name.
+Conventions, sources and tolerances stand in `tests/vectors/README.md`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from smoothap_nb import SmoothAPLoss, average_precision, smooth_ap
+
+VECTORS = Path(os.environ.get("VECTORS_DIR") or Path(__file__).parent / "vectors")
+
+
+# ---------------------------------------------------------------------------------------------------------------------- loading
+
+def replay(name: str, keep=lambda case: True):
+    "Parametrise a test with `case` over every case of NAME.json that `keep` accepts; a missing file skips, saying which."
+    path = VECTORS / f"{name}.json"
+    if path.exists():
+        params = [pytest.param(case, id=f"{name}-{case['id']}") for case in json.loads(path.read_text())["cases"] if keep(case)]
+    else:
+        params = [pytest.param(None, id=name, marks=pytest.mark.skip(reason=f"{path} is not there"))]
+    return pytest.mark.parametrize("case", params)
+
+
+def tensor(values, dtype=torch.float64) -> torch.Tensor:
+    "A nested list as a tensor: null is NaN, 'inf' and '-inf' are infinities."
+    def number(value):
+        if isinstance(value, list):
+            return [number(v) for v in value]
+        return float("nan") if value is None else float(value) if isinstance(value, str) else value
+    return torch.tensor(number(values), dtype=dtype)
+
+
+def leaf(values) -> torch.Tensor:
+    "A float64 tensor that collects a gradient."
+    return tensor(values).requires_grad_()
+
+
+def close(ours, theirs, atol: float, what: str) -> None:
+    "Equal within an absolute tolerance, NaN where NaN."
+    ours = ours.detach() if isinstance(ours, torch.Tensor) else torch.tensor(ours, dtype=torch.float64)
+    theirs = theirs if isinstance(theirs, torch.Tensor) else tensor(theirs)
+    torch.testing.assert_close(ours, theirs.to(ours.dtype), rtol=0, atol=atol, equal_nan=True, msg=lambda text: f"{what}: {text}")
+
+
+# ---------------------------------------------------------------------------------------------------------- smooth_ap_official
+
+def gradient_tolerance(tau: float) -> float:
+    return 1e-9 if tau <= 0.001 else 1e-10
+
+
+@replay("smooth_ap_official")
+def test_smooth_ap_official(case):
+    tau, embeddings = case["params"]["tau"], leaf(case["inputs"]["embeddings"])
+    loss = SmoothAPLoss(tau, include_query=True, normalize=False)(embeddings, torch.tensor(case["inputs"]["labels"]))
+    loss.backward()
+    close(loss, case["outputs"]["loss"], 1e-12, "loss")
+    close(embeddings.grad, case["outputs"]["grad_embeddings"], gradient_tolerance(tau), "gradient")
+
+
+@replay("smooth_ap_official", keep=lambda case: "loss_float32_run" in case["outputs"])
+def test_smooth_ap_official_in_float32(case):
+    embeddings = tensor(case["inputs"]["embeddings"]).float()
+    loss = SmoothAPLoss(case["params"]["tau"], include_query=True, normalize=False)(embeddings, torch.tensor(case["inputs"]["labels"]))
+    atol = 1e-6 / min(1.0, case["params"]["tau"] * 100)  # float32 scores are known to 1e-7, the sigmoid divides them by tau
+    close(loss, case["outputs"]["loss"], atol, "loss")
+
+
+@replay("smooth_ap_official")
+def test_smooth_ap_official_in_any_label_order(case):
+    tau, embeddings, labels = case["params"]["tau"], tensor(case["inputs"]["embeddings"]), torch.tensor(case["inputs"]["labels"])
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    shuffled = embeddings[order].requires_grad_()
+    loss = SmoothAPLoss(tau, include_query=True, normalize=False)(shuffled, 7 - 3 * labels[order])
+    loss.backward()
+    close(loss, case["outputs"]["loss"], 1e-12, "loss")
+    close(shuffled.grad, tensor(case["outputs"]["grad_embeddings"])[order], gradient_tolerance(tau), "gradient")
+
+
+# ----------------------------------------------------------------------------------------------------------- smooth_ap_roadmap
+
+@replay("smooth_ap_roadmap")
+def test_smooth_ap_roadmap_on_scores(case):
+    tau, outputs = case["params"]["tau"], case["outputs"]
+    scores, relevance = leaf(case["inputs"]["scores"]), torch.tensor(case["inputs"]["target"]).bool()
+    values = smooth_ap(scores, relevance, tau)
+    close(values, outputs["ap"], 1e-12, "AP")
+    finite = ~values.isnan()
+    loss = 1 - values[finite].mean()
+    loss.backward()
+    recorded = outputs["loss"] if outputs["loss"] is not None else outputs["loss_over_finite_rows"]
+    close(loss, recorded, 1e-12, "loss")
+    gradient = outputs.get("grad_scores") or outputs["grad_scores_of_loss_over_finite_rows"]
+    theirs = tensor(gradient)
+    close(scores.grad[finite] if len(theirs) == finite.sum() else scores.grad, theirs, gradient_tolerance(tau), "gradient")
+    assert scores.grad.isfinite().all()
+
+
+@replay("smooth_ap_roadmap", keep=lambda case: "grad_embeddings" in case["outputs"])
+def test_smooth_ap_roadmap_on_embeddings(case):
+    tau, embeddings = case["params"]["tau"], leaf(case["inputs"]["embeddings"])
+    query_in = len(case["inputs"]["scores"][0]) == len(embeddings)  # else each row lacks the query's own column
+    loss = SmoothAPLoss(tau, include_query=query_in, normalize=False)(embeddings, torch.tensor(case["inputs"]["labels"]))
+    loss.backward()
+    close(loss, case["outputs"]["loss"], 1e-12, "loss")
+    close(embeddings.grad, case["outputs"]["grad_embeddings"], gradient_tolerance(tau), "gradient")
+
+
+# ---------------------------------------------------------------------------------------------------- pml_smooth_ap_deviations
+
+def pml_is_right(case) -> bool:
+    "pytorch-metric-learning 2.9.0 swaps the number of classes and their size, and groups by position."
+    labels = case["inputs"]["labels"]
+    sizes = {label: labels.count(label) for label in labels}
+    return labels == sorted(labels) and set(sizes.values()) == {len(sizes)}
+
+
+@replay("pml_smooth_ap_deviations")
+def test_pml_smooth_ap_deviations(case):
+    outputs, embeddings = case["outputs"], tensor(case["inputs"]["embeddings"])
+    loss = SmoothAPLoss(case["params"]["temperature"], include_query=True)(embeddings, torch.tensor(case["inputs"]["labels"]))
+    if "pml_error" in outputs:
+        assert torch.isfinite(loss)  # classes of unequal size: refused there, fine here
+        return
+    close(loss, outputs["official_loss_on_rows_sorted_by_label"], 1e-12, "official loss")
+    if pml_is_right(case):
+        close(loss, outputs["pml_loss"], 1e-12, "pytorch-metric-learning's loss")
+    else:
+        assert abs(loss.item() - outputs["pml_loss"]) > 1e-3
+
+
+# -------------------------------------------------------------------------------------------------------- ap_heaviside_roadmap
+
+@replay("ap_heaviside_roadmap")
+def test_ap_heaviside_roadmap(case):
+    scores, relevance = tensor(case["inputs"]["scores"]), torch.tensor(case["inputs"]["target"]).bool()
+    values = average_precision(scores, relevance, ties="max")
+    close(values, case["outputs"]["ap"], 1e-12, "AP")
+    if case["outputs"]["loss"] is not None:
+        close(1 - values.mean(), case["outputs"]["loss"], 1e-12, "loss")
+
+
+# ------------------------------------------------------------------------------------------------------------------ ap_metrics
+
+@replay("ap_metrics")
+def test_ap_metrics(case):
+    scores, relevance = tensor(case["inputs"]["scores"]), torch.tensor(case["inputs"]["relevance"]).bool()
+    ours = average_precision(scores, relevance, ties="max")
+    for value, row, recorded in zip(ours, scores, case["outputs"]["per_row"]):
+        for column in ("sklearn_average_precision_score", "roadmap_heaviside_ap"):  # both read precision after a tie group
+            if recorded.get(column) is not None:
+                close(value, recorded[column], 1e-12, column)
+        if len(row.unique()) == len(row) and recorded.get("happier_ap_after_stable_descending_sort") is not None:
+            close(value, recorded["happier_ap_after_stable_descending_sort"], 1e-12, "HAPPIER")
+        if len(row.unique()) == len(row) and recorded.get("torchmetrics_on_scores_shifted_positive") is not None and not value.isnan():
+            close(value, recorded["torchmetrics_on_scores_shifted_positive"], 1e-6, "torchmetrics")
