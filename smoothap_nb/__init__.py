@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 # module -> the public names it gives
 _PUBLIC = {
     "ranking": ("ranks", "pairwise_differences", "cosine_scores", "RankingLoss"),
-    "average_precision": ("average_precision",),
+    "average_precision": ("average_precision", "recall_at_k", "precision_at_k", "r_precision", "map_at_r"),
     "smooth_ap": ("smooth_ap", "SmoothAPLoss"),
     "figures": ("ranked_row",),
     "interactive": ("explore",),
