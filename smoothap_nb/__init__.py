@@ -16,6 +16,8 @@ _PUBLIC = {
     "ranking": ("ranks", "pairwise_differences", "cosine_scores", "RankingLoss"),
     "average_precision": ("average_precision", "recall_at_k", "precision_at_k", "r_precision", "map_at_r"),
     "smooth_ap": ("smooth_ap", "SmoothAPLoss"),
+    "surrogates": ("sup_ap", "soft_bin_ap", "calibration_loss", "csl_loss", "SupAPLoss", "SoftBinAPLoss", "CalibrationLoss", "ROADMAPLoss",
+                   "CSLLoss"),
     "figures": ("ranked_row",),
     "interactive": ("explore",),
 }

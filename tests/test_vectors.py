@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from smoothap_nb import SmoothAPLoss, average_precision, smooth_ap
+from smoothap_nb import (CSLLoss, ROADMAPLoss, SmoothAPLoss, SoftBinAPLoss, SupAPLoss, average_precision, calibration_loss, smooth_ap,
+                         soft_bin_ap, sup_ap)
 
 VECTORS = Path(os.environ.get("VECTORS_DIR") or Path(__file__).parent / "vectors")
 
@@ -163,3 +164,125 @@ def test_ap_metrics(case):
             close(value, recorded["happier_ap_after_stable_descending_sort"], 1e-12, "HAPPIER")
         if len(row.unique()) == len(row) and recorded.get("torchmetrics_on_scores_shifted_positive") is not None and not value.isnan():
             close(value, recorded["torchmetrics_on_scores_shifted_positive"], 1e-6, "torchmetrics")
+
+
+# -------------------------------------------------------------------------------------------------------------- sup_ap_roadmap
+
+SUP_AP = ("tau", "rho", "delta", "offset", "start")
+
+
+def sup_ap_settings(params) -> dict:
+    return {name: params[name] for name in SUP_AP if name in params}
+
+
+def check_scores_case(case, function, atol_gradient: float, smooth=None) -> None:
+    "Value of each row and gradient of the mean over rows with positives; `smooth` tells where the gradient exists."
+    outputs = case["outputs"]
+    scores, relevance = leaf(case["inputs"]["scores"]), torch.tensor(case["inputs"]["target"]).bool()
+    values = function(scores, relevance)
+    close(values, outputs["ap"], 1e-12, "AP")
+    finite = ~values.isnan()
+    loss = 1 - values[finite].mean()
+    loss.backward()
+    close(loss, outputs["loss"] if outputs["loss"] is not None else outputs["loss_over_finite_rows"], 1e-12, "loss")
+    theirs = tensor(outputs.get("grad_scores") or outputs["grad_scores_of_loss_over_finite_rows"])
+    rows = finite if len(theirs) == finite.sum() else torch.ones_like(finite)
+    keep = torch.ones_like(theirs, dtype=torch.bool) if smooth is None else smooth(scores.detach()[rows])
+    close(scores.grad[rows][keep], theirs[keep], atol_gradient, "gradient")
+    assert scores.grad.isfinite().all()
+
+
+@replay("sup_ap_roadmap")
+def test_sup_ap_roadmap_on_scores(case):
+    settings = sup_ap_settings(case["params"])
+    check_scores_case(case, lambda scores, relevance: sup_ap(scores, relevance, **settings), 1e-10)
+
+
+def check_embeddings_case(case, loss_of, atol_gradient: float) -> None:
+    embeddings = leaf(case["inputs"]["embeddings"])
+    query_in = len(case["inputs"]["scores"][0]) == len(embeddings)  # else each row lacks the query's own column
+    loss = loss_of(query_in)(embeddings, torch.tensor(case["inputs"]["labels"]))
+    loss.backward()
+    close(loss, case["outputs"]["loss"], 1e-12, "loss")
+    close(embeddings.grad, case["outputs"]["grad_embeddings"], atol_gradient, "gradient")
+
+
+@replay("sup_ap_roadmap", keep=lambda case: "grad_embeddings" in case["outputs"])
+def test_sup_ap_roadmap_on_embeddings(case):
+    settings = sup_ap_settings(case["params"])
+    check_embeddings_case(case, lambda query_in: SupAPLoss(**settings, include_query=query_in, normalize=False), 1e-10)
+
+
+# ---------------------------------------------------------------------------------------------------------- softbin_ap_roadmap
+
+@replay("softbin_ap_roadmap")
+def test_softbin_ap_roadmap_on_scores(case):
+    centres = case["params"]["nq"]
+    assert (case["params"]["min"], case["params"]["max"]) == (-1, 1), "soft_bin_ap covers cosine scores"
+
+    def smooth(scores):  # at a bin's centre the slope jumps, and each code takes one side
+        grid = torch.linspace(1, -1, centres, dtype=scores.dtype)
+        return (scores[..., None] - grid).abs().amin(-1) > 1e-12
+
+    check_scores_case(case, lambda scores, relevance: soft_bin_ap(scores, relevance, centres), 1e-10, smooth)
+
+
+@replay("softbin_ap_roadmap", keep=lambda case: "grad_embeddings" in case["outputs"])
+def test_softbin_ap_roadmap_on_embeddings(case):
+    embeddings = leaf(case["inputs"]["embeddings"])
+    query_in = len(case["inputs"]["scores"][0]) == len(embeddings)
+    loss = SoftBinAPLoss(case["params"]["nq"], include_query=query_in, normalize=False)(embeddings, torch.tensor(case["inputs"]["labels"]))
+    loss.backward()
+    close(loss, case["outputs"]["loss"], 1e-12, "loss")
+    if not query_in:  # a query's score to itself is 1: a kink in every row
+        close(embeddings.grad, case["outputs"]["grad_embeddings"], 1e-10, "gradient")
+
+
+# --------------------------------------------------------------------------------------------------------------- roadmap_total
+
+def official_step(case) -> dict:
+    return {name: case["params"]["supap"][name] for name in SUP_AP}
+
+
+@replay("roadmap_total")
+def test_roadmap_calibration(case):
+    embeddings, labels = leaf(case["inputs"]["embeddings"]), torch.tensor(case["inputs"]["labels"])
+    rows = torch.nn.functional.normalize(embeddings, dim=1)
+    relevance, itself = labels[:, None] == labels, torch.eye(len(labels), dtype=torch.bool)
+    others = (rows @ rows.T)[~itself].view(len(labels), -1)
+    loss = calibration_loss(others, relevance[~itself].view(len(labels), -1), case["params"]["pos_margin"], case["params"]["neg_margin"])
+    loss.backward()
+    close(loss, case["outputs"]["calibration_loss"], 1e-12, "calibration")
+    close(embeddings.grad, case["outputs"]["grad_calibration"], 1e-10, "gradient")
+
+
+@replay("roadmap_total")
+def test_roadmap_total(case):
+    params, (calibration, sup) = case["params"], case["params"]["weights"]
+    embeddings, labels = leaf(case["inputs"]["embeddings"]), torch.tensor(case["inputs"]["labels"])
+    # the released code normalises in calibration alone: rows of unit length make both the same value, not the same gradient
+    rows = torch.nn.functional.normalize(embeddings, dim=1)
+    close(SupAPLoss(**official_step(case), include_query=True, normalize=False)(embeddings, labels), case["outputs"]["supap_loss"], 1e-12, "SupAP")
+    loss = ROADMAPLoss(**official_step(case), pos_margin=params["pos_margin"], neg_margin=params["neg_margin"], sup_ap_weight=sup,
+                       calibration_weight=calibration, include_query=True, normalize=False)
+    close(loss(rows, labels), case["outputs"]["roadmap_total"], 1e-12, "total")
+    parts = calibration * loss.calibration(rows, labels) + sup * loss.sup_ap(embeddings, labels)
+    parts.backward()
+    close(parts, case["outputs"]["roadmap_total"], 1e-12, "sum of the parts")
+    close(embeddings.grad, case["outputs"]["grad_total"], 1e-10, "gradient")
+
+
+# ----------------------------------------------------------------------------------------------------------- happier_cluster_csl
+
+@replay("happier_cluster_csl")
+def test_csl(case):
+    inputs, outputs, params = case["inputs"], case["outputs"], case["params"]["csl"]
+    finest_last = torch.tensor(inputs["csl_proxy_labels"]).flip(1)
+    loss = CSLLoss(finest_last, len(inputs["embeddings"][0]), params["margins"][::-1], params["scale"], normalize=False).double()
+    loss.proxies.data = tensor(inputs["csl_weight"])
+    embeddings = leaf(inputs["embeddings"])
+    value = loss(embeddings, torch.tensor(inputs["labels"]).flip(1))
+    value.backward()
+    close(value, outputs["csl_loss"], 1e-12, "loss")
+    close(embeddings.grad, outputs["grad_csl_embeddings"], 1e-10, "gradient of the embeddings")
+    close(loss.proxies.grad, outputs["grad_csl_weight"], 1e-10, "gradient of the proxies")
