@@ -13,14 +13,15 @@ from .ranking import TIES, _ranks, check_choice, check_count, check_relevance, c
 # %% auto #0
 __all__ = ['average_precision', 'recall_at_k', 'precision_at_k', 'r_precision', 'map_at_r']
 
-# %% ../nbs/02_average_precision.ipynb #965616b8
+# %% ../nbs/02_average_precision.ipynb #ea79bb23
 def average_precision(scores: Tensor, relevance: Tensor, ties: str = "max", validate: bool = False) -> Tensor:
     """Average Precision of each query's ranking (Smooth-AP, Eq. 2 and 5).
 
     Args:
         scores: (Q, G) similarity, higher is closer.
         relevance: (Q, G) bool, True for positives.
-        ties: "max" (pessimistic, as scikit-learn), "min" or "average"; see `ranks`.
+        ties: how an item of equal score counts, in both ranks: "max" as ahead (precision is read after the whole tie group, as in
+            scikit-learn), "min" as behind, "average" as half ahead.
         validate: look for NaN and infinity on CUDA too (on a CPU always).
 
     Returns:

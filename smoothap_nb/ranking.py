@@ -138,7 +138,7 @@ def check_labels(labels: Tensor, embeddings: Tensor, name: str = "labels", hiera
         raise ValueError(f"{name} have length {len(labels)}, the embeddings {len(embeddings)}: one label per image is needed")
     return labels.to(embeddings.device)
 
-# %% ../nbs/01_ranking.ipynb #5170049d
+# %% ../nbs/01_ranking.ipynb #f2c4aaa4
 def pairwise_differences(scores: Tensor) -> Tensor:
     """D[q, i, j] = s_j - s_i, positive where j outranks i (Smooth-AP, Eq. 4).
 
@@ -147,6 +147,9 @@ def pairwise_differences(scores: Tensor) -> Tensor:
 
     Returns:
         (Q, G, G); row i is the item being ranked, column j its competitor.
+
+    Raises:
+        TypeError, ValueError: scores that do not fit; see `check_scores`.
     """
     scores = check_scores(scores)
     return scores[:, None, :] - scores[:, :, None]
