@@ -14,8 +14,8 @@ from pathlib import Path
 
 # %% auto #0
 __all__ = ['FOLDER', 'DataConfig', 'ModelConfig', 'BatchConfig', 'OptimConfig', 'EvaluateConfig', 'Experiment', 'ConfigError',
-           'nearest', 'experiment_from_dict', 'experiment_names', 'read_toml', 'parse_setting', 'load_experiment',
-           'to_toml']
+           'nearest', 'reason', 'experiment_from_dict', 'experiment_names', 'read_toml', 'parse_setting',
+           'load_experiment', 'to_toml']
 
 # %% ../nbs/94_config.ipynb #0cf09582
 @dataclass
@@ -88,7 +88,7 @@ class Experiment:
         "Nested plain dictionary, ready for JSON."
         return dataclasses.asdict(self)
 
-# %% ../nbs/94_config.ipynb #98f9898d
+# %% ../nbs/94_config.ipynb #af1c5b37
 class ConfigError(ValueError):
     "A setting that cannot be used; the message names it and the mend."
 
@@ -98,6 +98,11 @@ def nearest(word: str, known) -> str:
     known = sorted(map(str, known))
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+
+
+def reason(error: Exception) -> str:
+    "The first line of what an error says, or its name where it says nothing."
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def _typed(value, kind: str, key: str):
