@@ -18,6 +18,7 @@ _PUBLIC = {
     "smooth_ap": ("smooth_ap", "SmoothAPLoss"),
     "surrogates": ("sup_ap", "soft_bin_ap", "calibration_loss", "csl_loss", "SupAPLoss", "SoftBinAPLoss", "CalibrationLoss", "ROADMAPLoss",
                    "CSLLoss"),
+    "evaluation": ("evaluate",),
     "figures": ("ranked_row",),
     "interactive": ("explore",),
 }
