@@ -206,13 +206,49 @@ def cosine_scores(embeddings: Tensor, ref_emb: Tensor | None = None, normalize: 
     return _cosine_scores(embeddings, embeddings if ref_emb is None else check_references(ref_emb, embeddings), normalize)
 
 
-def _cosine_scores(embeddings: Tensor, ref_emb: Tensor, normalize: bool) -> Tensor:
-    "`cosine_scores` without checks."
+def _cosine_scores(embeddings: Tensor, ref_emb: Tensor, normalize: bool, leave_out: bool = False) -> Tensor:
+    "`cosine_scores` without checks. `leave_out` (where ref_emb is embeddings): each row's own score is -inf."
     with torch.autocast(embeddings.device.type, enabled=False):
-        if not normalize:
-            return embeddings @ ref_emb.T
-        unit = _unit(embeddings)
-        return unit @ (unit if ref_emb is embeddings else _unit(ref_emb)).T
+        rows = _unit(embeddings) if normalize else embeddings
+        if ref_emb is embeddings:
+            return _SelfScores.apply(rows, leave_out)
+        return rows @ (_unit(ref_emb) if normalize else ref_emb).T
+
+
+class _SelfScores(torch.autograd.Function):
+    """X @ X.T with one product in its backward, (G + G.T) @ X, where autograd takes two; lesson 04 derives it.
+
+    With `leave_out` the diagonal is -inf and gets no gradient: each row is absent from its own ranking.
+    """
+
+    @staticmethod
+    def forward(rows: Tensor, leave_out: bool) -> Tensor:
+        scores = rows @ rows.T
+        return scores.fill_diagonal_(-torch.inf) if leave_out else scores
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        rows, ctx.leave_out = inputs
+        ctx.save_for_backward(rows)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        rows, = ctx.saved_tensors
+        with torch.autocast(rows.device.type, enabled=False):
+            if torch.is_grad_enabled():  # create_graph: every step must be one that autograd can follow
+                both = gradient + gradient.T
+                return (both - both.diag().diag() if ctx.leave_out else both) @ rows, None
+            out, high = torch.empty_like(rows), max(64, _BLOCK[rows.device.type != "cpu"] // max(1, len(rows)))
+            for start in range(0, len(rows), high):  # in blocks, so that G + G.T is never held whole
+                columns = gradient[:, start:start + high].contiguous()
+                both = torch.empty_like(columns.T, memory_format=torch.contiguous_format).copy_(columns.T).add_(gradient[start:start + high])
+                if ctx.leave_out:
+                    both.diagonal(start).zero_()
+                torch.mm(both, rows, out=out[start:start + high])
+        return out, None
+
+
+_BLOCK = (1 << 20, 1 << 26)  # numbers in a block: on a CPU, on a GPU
 
 
 def _unit(rows: Tensor) -> Tensor:
@@ -285,9 +321,10 @@ class RankingLoss(nn.Module):
         if ref_emb is None:
             if query_index is not None:
                 raise ValueError("query_index points into ref_emb: pass ref_emb and ref_labels with it")
-            scores, target = _cosine_scores(embeddings, embeddings, self.normalize), self.target(labels, labels)
+            scores = _cosine_scores(embeddings, embeddings, self.normalize, leave_out=not self.include_query)
+            target = self.target(labels, labels)
             if not self.include_query:
-                scores, target = scores.fill_diagonal_(-torch.inf), target.fill_diagonal_(0)
+                target = target.fill_diagonal_(0)
         else:
             ref_emb = check_references(ref_emb, embeddings, self.validate)
             ref_labels = check_labels(ref_labels, ref_emb, "ref_labels", self.hierarchical)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import smoothap_nb
-from smoothap_nb import RankingLoss, cosine_scores, pairwise_differences, ranks
+from smoothap_nb import RankingLoss, cosine_scores, pairwise_differences, ranking, ranks
 from smoothap_nb.ranking import (TIES, _ranks, check_choice, check_count, check_embeddings, check_finite, check_labels, check_positive,
                                  check_relevance, check_scores, mean_over_queries)
 
@@ -360,3 +360,48 @@ def test_a_function_keeps_its_name_when_its_module_is_imported():
     assert callable(smoothap_nb.average_precision) and callable(smoothap_nb.smooth_ap)
     from smoothap_nb.smooth_ap import SmoothAPLoss
     assert SmoothAPLoss is smoothap_nb.SmoothAPLoss
+
+
+# ------------------------------------------------------------------------------------------ a batch against itself: one product back
+
+@pytest.mark.parametrize("leave_out", [False, True])
+def test_self_scores_have_the_gradient_of_the_plain_product(leave_out, monkeypatch):
+    rows = torch.randn(70, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    weight = torch.randn(70, 70, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    plain = rows @ rows.T
+    plain = plain.masked_fill(torch.eye(70, dtype=torch.bool), 0) if leave_out else plain
+    expected, = torch.autograd.grad((plain * weight).sum(), rows)
+    for block in (1, 1 << 20):  # rows in several blocks, and in one
+        monkeypatch.setattr("smoothap_nb.ranking._BLOCK", (block, block))
+        ours = ranking._SelfScores.apply(rows, leave_out)
+        ours = ours.masked_fill(ours == -torch.inf, 0) if leave_out else ours
+        torch.testing.assert_close(torch.autograd.grad((ours * weight).sum(), rows)[0], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("leave_out", [False, True])
+def test_self_scores_can_be_differentiated_twice(leave_out):
+    rows = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    off = ~torch.eye(5, dtype=torch.bool) | (not leave_out)
+
+    def finite(rows):
+        return ranking._SelfScores.apply(rows, leave_out).masked_select(off)
+
+    assert torch.autograd.gradcheck(finite, rows) and torch.autograd.gradgradcheck(finite, rows)
+
+
+def test_the_backward_of_self_scores_ignores_autocast():
+    rows = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    expected, = torch.autograd.grad(ranking._SelfScores.apply(rows, False).square().sum(), rows)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside, = torch.autograd.grad(ranking._SelfScores.apply(rows, False).square().sum(), rows)
+    assert inside.dtype == torch.float32
+    torch.testing.assert_close(inside, expected)
+
+
+def test_cosine_scores_work_under_functorch():
+    rows = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    weight = torch.arange(25.0, dtype=torch.float64).view(5, 5)
+    ours = torch.func.grad(lambda rows: (cosine_scores(rows) * weight).sum())(rows)
+    leaf = rows.clone().requires_grad_()
+    unit = leaf / leaf.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(ours, torch.autograd.grad((unit @ unit.T * weight).sum(), leaf)[0])
