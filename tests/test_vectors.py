@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from smoothap_nb import (CSLLoss, ROADMAPLoss, SmoothAPLoss, SoftBinAPLoss, SupAPLoss, average_precision, calibration_loss, smooth_ap,
-                         soft_bin_ap, sup_ap)
+from smoothap_nb import (ClusterLoss, CSLLoss, HAPLoss, HAPPIERLoss, ROADMAPLoss, SmoothAPLoss, SoftBinAPLoss, SupAPLoss, ap_at_level, asi,
+                         average_precision, calibration_loss, h_ap, levels_from_labels, ndcg, relevance_from_levels,
+                         relevance_from_weights, smooth_ap, smooth_h_ap, soft_bin_ap, step_lower, step_upper, sup_ap)
 
 VECTORS = Path(os.environ.get("VECTORS_DIR") or Path(__file__).parent / "vectors")
 
@@ -286,3 +287,210 @@ def test_csl(case):
     close(value, outputs["csl_loss"], 1e-12, "loss")
     close(embeddings.grad, outputs["grad_csl_embeddings"], 1e-10, "gradient of the embeddings")
     close(loss.proxies.grad, outputs["grad_csl_weight"], 1e-10, "gradient of the proxies")
+
+
+@replay("happier_cluster_csl")
+def test_cluster(case):
+    inputs, outputs = case["inputs"], case["outputs"]
+    loss = ClusterLoss(len(inputs["cluster_weight"]), len(inputs["embeddings"][0]), case["params"]["temperature"], normalize=False)
+    loss.proxies.data = tensor(inputs["cluster_weight"])
+    embeddings = leaf(inputs["embeddings"])
+    value = loss(embeddings, finest_last(inputs["labels"]))
+    value.backward()
+    close(value, outputs["cluster_loss"], 1e-12, "loss")
+    close(embeddings.grad, outputs["grad_embeddings"], 1e-10, "gradient of the embeddings")
+    close(loss.proxies.grad, outputs["grad_cluster_weight"], 1e-10, "gradient of the proxies")
+
+
+@replay("happier_cluster_csl")
+@pytest.mark.parametrize("cluster_weight", [0.1, 0.5])
+def test_happier_total(case, cluster_weight):
+    inputs, outputs = case["inputs"], case["outputs"]
+    loss = HAPPIERLoss(len(inputs["cluster_weight"]), len(inputs["embeddings"][0]), cluster_weight, temperature=case["params"]["temperature"],
+                       offset=1.44, smooth_hrank=False, include_query=True, normalize=False)
+    loss.cluster.proxies.data = tensor(inputs["cluster_weight"])
+    embeddings, labels = leaf(inputs["embeddings"]), finest_last(inputs["labels"])
+    close(loss.hap(embeddings, labels), outputs["hap_loss"], 1e-7, "H-AP loss")
+    total = loss(embeddings, labels)
+    total.backward()
+    name = f"happier_total_weight{str(cluster_weight).replace('.', '_')}"
+    close(total, outputs[name], 1e-7, "total")
+    if f"grad_{name}" in outputs:
+        close(embeddings.grad, outputs[f"grad_{name}"], 1e-6, "gradient")
+
+
+# ------------------------------------------------------------------------------------------------------------- surrogate_steps
+
+def step_of(case):
+    "Our function for the recorded one. Recorded settings are named as in the authors' code."
+    params, what = case["params"], case["id"].split("_", 1)[1]
+    if what.startswith(("step_rank_inferior", "step_rank_negative")):
+        settings = {name: params[name] for name in ("tau", "delta", "offset", "start")}
+        return lambda t: step_upper(t, rho=None if params["rho"] < 0 else params["rho"], **settings)
+    if what.startswith("step_hrank_superior"):
+        return lambda t: step_lower(t, leak=params["leak"], slope=params["beta"], intercept=params["gamma"])
+    return lambda t: (t >= 0).to(t) + 0 * t  # the exact step of all other comparisons
+
+
+@replay("surrogate_steps")
+def test_surrogate_steps(case):
+    t = leaf(case["inputs"]["t"])
+    value = step_of(case)(t)
+    value.sum().backward()
+    close(value, case["outputs"]["value"], 1e-12, "value")
+    close(t.grad, case["outputs"]["derivative"], 1e-10, "derivative")
+
+
+# ----------------------------------------------------------------------------------------------------------- happier_relevance
+
+def finest_last(labels) -> torch.Tensor:
+    "Recorded labels have the finest class in column 0; ours run from coarse to fine."
+    return torch.tensor(labels).flip(1)
+
+
+def relevance_of(levels, params, **more) -> torch.Tensor:
+    if params["type"] == "map":
+        return relevance_from_weights(levels, params["weights"], **more)
+    return relevance_from_levels(levels, params["alpha"], params["L"], **more)
+
+
+def in_their_scale(params) -> float:
+    "The released code divides levels by L - 1 where the paper divides by L: a constant factor, without effect on H-AP."
+    return 1.0 if params["type"] == "map" or params["L"] == 1 else (params["L"] / (params["L"] - 1)) ** params["alpha"]
+
+
+@replay("happier_relevance")
+def test_happier_relevance(case):
+    params, outputs = case["params"], case["outputs"]
+    levels = levels_from_labels(finest_last(case["inputs"]["labels"]))
+    ours = relevance_of(levels, params) * in_their_scale(params)
+    if "error" in outputs:  # one level: the released code divides by L - 1 = 0
+        assert params["L"] == 1 and ours.isfinite().all() and ((ours > 0) == (levels > 0)).all()
+        return
+    torch.testing.assert_close(ours, tensor(outputs["relevance_per_level"]).gather(1, levels), rtol=1e-6, atol=0)
+    if "label_match_count" in outputs:
+        assert levels.tolist() == outputs["label_match_count"]
+        torch.testing.assert_close(ours, tensor(outputs["relevance_matrix"]), rtol=1e-6, atol=0)
+    # without the query's own column, extra_fine counts it all the same
+    levels.fill_diagonal_(0)
+    left_out = relevance_of(levels, params, extra_fine=1) * in_their_scale(params)
+    if params["type"] != "map":
+        torch.testing.assert_close(left_out, ours.clone().fill_diagonal_(0), rtol=1e-6, atol=0)
+
+
+# ------------------------------------------------------------------------------------------------------------------ hap_metric
+
+def ranking_of(case, cases) -> tuple[torch.Tensor, torch.Tensor]:
+    "Scores and levels without the query's own column, from embeddings, or from a list of levels that is ranked already."
+    inputs = case["inputs"]
+    if "sorted_level" in inputs:
+        levels = torch.tensor(inputs["sorted_level"])
+        return -torch.arange(levels.shape[1], dtype=torch.float64).expand(levels.shape).contiguous(), levels
+    inputs = cases[inputs["same_as"]]["inputs"] if "same_as" in inputs else inputs
+    embeddings, others = tensor(inputs["embeddings"]), ~torch.eye(len(inputs["embeddings"]), dtype=torch.bool)
+    scores, levels = embeddings @ embeddings.T, levels_from_labels(finest_last(inputs["labels"]))
+    return scores[others].view(len(scores), -1), levels[others].view(len(levels), -1)
+
+
+def hap_metric_cases() -> dict:
+    path = VECTORS / "hap_metric.json"
+    return {case["id"]: case for case in json.loads(path.read_text())["cases"]} if path.exists() else {}
+
+
+HAP_METRIC = hap_metric_cases()
+
+
+@replay("hap_metric")
+def test_hap_metric(case):
+    outputs, (scores, levels) = case["outputs"], ranking_of(case, HAP_METRIC)
+    recorded, per_level = tensor(outputs["per_query"]["hap"]), tensor(case["inputs"]["relevance_per_level"])
+    ours = h_ap(scores, per_level.gather(1, levels))
+    wrong = torch.tensor(outputs.get("rows_hit_by_double_count_bug") or [False] * len(ours)) | (recorded > 1 + 1e-9)
+    close(ours[~wrong], recorded[~wrong], 1e-9, "H-AP")
+    assert (ours[wrong] < recorded[wrong] - 1e-6).all() and (ours[wrong] <= 1 + 1e-12).all(), "items counted twice by the released code"
+    if case["id"].endswith("raw_equal_relevance_two_levels"):
+        close(ours, [1.0], 1e-12, "a perfect ranking")
+
+
+@replay("hap_metric", keep=lambda case: case["params"].get("relevance") in ("pop", "counts exclude the query"))
+def test_hap_metric_from_our_own_relevance(case):
+    scores, levels = ranking_of(case, HAP_METRIC)
+    extra = int(case["params"]["relevance"] == "pop")  # there the query is counted, though not ranked
+    ours = h_ap(scores, relevance_from_levels(levels, case["params"]["alpha"], case["params"]["L"], extra_fine=extra))
+    right = ~torch.tensor(case["outputs"]["rows_hit_by_double_count_bug"])
+    close(ours[right], tensor(case["outputs"]["per_query"]["hap"])[right], 1e-6, "H-AP")
+
+
+@replay("hap_metric", keep=lambda case: "ndcg" in case["outputs"]["per_query"])
+def test_hap_metric_relatives(case):
+    recorded, (scores, levels) = case["outputs"]["per_query"], ranking_of(case, HAP_METRIC)
+    close(ndcg(scores, levels), recorded["ndcg"], 1e-6, "NDCG")
+    close(asi(scores, levels), recorded["asi"], 1e-9, "ASI")
+    for column in range(case["params"]["L"]):  # their column 0 is the finest, our level L
+        if f"ap_level{column}" in recorded:
+            close(ap_at_level(scores, levels, case["params"]["L"] - column), recorded[f"ap_level{column}"], 1e-9, f"AP, column {column}")
+
+
+@replay("hap_metric", keep=lambda case: "batch_mean" in case["outputs"])
+def test_hap_metric_batch_mean(case):
+    (scores, levels), means, params = ranking_of(case, HAP_METRIC), case["outputs"]["batch_mean"], case["params"]
+    relevance = tensor(case["inputs"]["relevance_per_level"]).gather(1, levels)
+    close(ndcg(scores, levels).nanmean(), means["NDCG_multi"], 1e-6, "NDCG")
+    close(asi(scores, levels).nanmean(), means["ASI_multi"], 1e-6, "ASI")
+    if not any(case["outputs"]["rows_hit_by_double_count_bug"]):
+        close(h_ap(scores, relevance).nanmean(), means["H-AP_multi"], 1e-6, "H-AP")
+    for column in range(params["L"]):
+        ap = ap_at_level(scores, levels, params["L"] - column)
+        if ap.isnan().any():  # the released mean is 0 as soon as one query has no positive at that level
+            assert means[f"AP_level{column}"] != pytest.approx(ap.nanmean().item(), abs=1e-3)
+        else:
+            close(ap.mean(), means[f"AP_level{column}"], 1e-6, f"AP, column {column}")
+
+
+# -------------------------------------------------------------------------------------------------------------------- hap_loss
+
+def hap_settings(params) -> dict:
+    "Recorded settings under our names: their beta, gamma, leak are the paper's nu, mu, gamma and our slope, intercept, leak."
+    settings = {name: params[name] for name in ("tau", "delta", "offset", "start")}
+    settings |= {"rho": None if params["rho"] < 0 else params["rho"], "smooth_hrank": params["with_hrank"]}
+    return settings | {ours: params[theirs] for ours, theirs in (("slope", "beta"), ("intercept", "gamma"), ("leak", "leak")) if theirs in params}
+
+
+def hap_labels(case, name="labels") -> torch.Tensor:
+    labels = torch.tensor(case["inputs"][name])
+    column = case["params"].get("hierarchy_level")
+    return labels.flip(1) if column is None else labels[:, [column]]
+
+
+@replay("hap_loss")
+def test_hap_loss_on_scores(case):
+    inputs, outputs = case["inputs"], case["outputs"]
+    embeddings = leaf(inputs["embeddings"])
+    references = leaf(inputs["ref_embeddings"]) if "ref_embeddings" in inputs else embeddings
+    levels = levels_from_labels(hap_labels(case), hap_labels(case, "ref_labels") if "ref_labels" in inputs else None)
+    values = smooth_h_ap(embeddings @ references.T, levels, tensor(inputs["relevance_matrix"]), **hap_settings(case["params"]))
+    loss = 1 - values.mean()
+    loss.backward()
+    close(values, outputs["hap_per_query"], 1e-7, "surrogate H-AP")
+    close(loss, outputs["loss"], 1e-7, "loss")
+    close(embeddings.grad, outputs["grad_embeddings"], 1e-6, "gradient")
+    if "grad_ref_embeddings" in outputs:
+        close(references.grad, outputs["grad_ref_embeddings"], 1e-6, "gradient of the references")
+
+
+@replay("hap_loss")
+def test_hap_loss_on_embeddings(case):
+    "The relevance is our own here, in float64; theirs was rounded to float32."
+    inputs, outputs, grades = case["inputs"], case["outputs"], case["params"]["relevance"]
+    loss_function = HAPLoss(alpha=grades.get("alpha", 1.0), weights=grades.get("weights"), **hap_settings(case["params"]),
+                            include_query=True, normalize=False)
+    embeddings, more = leaf(inputs["embeddings"]), ()
+    if "ref_embeddings" in inputs:
+        references = leaf(inputs["ref_embeddings"])
+        more = (None, references, hap_labels(case, "ref_labels"))
+    loss = loss_function(embeddings, hap_labels(case), *more)
+    loss.backward()
+    close(loss, outputs["loss"], 1e-6, "loss")
+    close(embeddings.grad, outputs["grad_embeddings"], 1e-5, "gradient")
+    if more:
+        close(references.grad, outputs["grad_ref_embeddings"], 1e-5, "gradient of the references")
