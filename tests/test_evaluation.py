@@ -15,14 +15,15 @@ def exact_rows(count: int, dim: int, generator: torch.Generator) -> torch.Tensor
     return torch.randint(-2, 3, (count, dim), generator=generator).float()
 
 
+@pytest.mark.parametrize("engine", ["torch", "numba"])
 @pytest.mark.parametrize("ties", ["max", "min", "average"])
 @pytest.mark.parametrize("seed", range(4))
-def test_every_metric_follows_its_definition(seed, ties):
+def test_every_metric_follows_its_definition(seed, ties, engine):
     generator = torch.Generator().manual_seed(seed)
     rows, depth = exact_rows(26, 3, generator), 1 + seed % 3
     labels = torch.randint(0, 3, (26, depth), generator=generator)
     names = ["mAP", "mAP@R", "R-precision", "H-AP", *(f"AP@level{n}" for n in range(1, depth + 1)), *(f"{a}@{k}" for a in "RP" for k in KS)]
-    found = evaluate(rows, labels, metrics=names, ties=ties, normalize=False, per_query=True, alpha=2.0)["per_query"]
+    found = evaluate(rows, labels, metrics=names, ties=ties, normalize=False, per_query=True, alpha=2.0, engine=engine)["per_query"]
     scores = (rows @ rows.T).tolist()
     for q in range(len(rows)):
         others = [j for j in range(len(rows)) if j != q]
