@@ -21,7 +21,6 @@ _PUBLIC = {
     "surrogates": ("sup_ap", "soft_bin_ap", "calibration_loss", "csl_loss", "SupAPLoss", "SoftBinAPLoss", "CalibrationLoss", "ROADMAPLoss",
                    "CSLLoss"),
     "evaluation": ("evaluate",),
-    "average_precision": ("average_precision",),
     "glyphs": ("Glyphs", "glyph_statistics"),
     "figures": ("ranked_row",),
     "interactive": ("explore",),
