@@ -22,6 +22,10 @@ _PUBLIC = {
                    "CSLLoss"),
     "evaluation": ("evaluate",),
     "glyphs": ("Glyphs", "glyph_statistics"),
+    "sampling": ("MPerClassSampler",),
+    "models": ("EmbeddingModel", "ImageTransform"),
+    "config": ("Experiment", "load_experiment"),
+    "training": ("load_run",),
     "figures": ("ranked_row",),
     "interactive": ("explore",),
 }

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from smoothap_nb import (ClusterLoss, CSLLoss, HAPLoss, HAPPIERLoss, ROADMAPLoss, SmoothAPLoss, SoftBinAPLoss, SupAPLoss, ap_at_level, asi,
-                         average_precision, calibration_loss, h_ap, levels_from_labels, map_at_r, ndcg, precision_at_k, r_precision,
-                         relevance_from_levels, relevance_from_weights, smooth_ap, smooth_h_ap, soft_bin_ap, step_lower, step_upper, sup_ap)
+                         average_precision, calibration_loss, h_ap, levels_from_labels, ndcg, relevance_from_levels,
+                         relevance_from_weights, smooth_ap, smooth_h_ap, soft_bin_ap, step_lower, step_upper, sup_ap)
 
 VECTORS = Path(os.environ.get("VECTORS_DIR") or Path(__file__).parent / "vectors")
 
@@ -156,8 +156,8 @@ def test_ap_heaviside_roadmap(case):
 @replay("ap_metrics")
 def test_ap_metrics(case):
     scores, relevance = tensor(case["inputs"]["scores"]), torch.tensor(case["inputs"]["relevance"]).bool()
-    ours, at_r = average_precision(scores, relevance, ties="max"), map_at_r(scores, relevance)
-    for value, value_at_r, row, recorded in zip(ours, at_r, scores, case["outputs"]["per_row"]):
+    ours = average_precision(scores, relevance, ties="max")
+    for value, row, recorded in zip(ours, scores, case["outputs"]["per_row"]):
         for column in ("sklearn_average_precision_score", "roadmap_heaviside_ap"):  # both read precision after a tie group
             if recorded.get(column) is not None:
                 close(value, recorded[column], 1e-12, column)
@@ -165,30 +165,6 @@ def test_ap_metrics(case):
             close(value, recorded["happier_ap_after_stable_descending_sort"], 1e-12, "HAPPIER")
         if len(row.unique()) == len(row) and recorded.get("torchmetrics_on_scores_shifted_positive") is not None and not value.isnan():
             close(value, recorded["torchmetrics_on_scores_shifted_positive"], 1e-6, "torchmetrics")
-        if len(row.unique()) == len(row) and recorded.get("happier_map_at_R_after_stable_descending_sort") is not None:
-            close(value_at_r, recorded["happier_map_at_R_after_stable_descending_sort"], 1e-12, "AP@R")
-
-
-# -------------------------------------------------------------------------------------------------------------- ap_metrics_pml
-
-def has_duplicate_rows(case) -> bool:
-    rows = [tuple(row) for row in case["inputs"]["embeddings"]]
-    return len(set(rows)) < len(rows)
-
-
-@replay("ap_metrics_pml", keep=lambda case: not has_duplicate_rows(case))  # the order inside a tie was the search library's
-def test_ap_metrics_pml(case):
-    embeddings, labels = tensor(case["inputs"]["embeddings"]), torch.tensor(case["inputs"]["labels"])
-    off = ~torch.eye(len(labels), dtype=torch.bool)
-    scores = -torch.cdist(embeddings, embeddings)[off].view(len(labels), -1)
-    relevance = (labels[:, None] == labels)[off].view(len(labels), -1)
-    metrics = {"mean_average_precision": average_precision, "mean_average_precision_at_r": map_at_r,
-               "precision_at_1": precision_at_k, "r_precision": r_precision}
-    for name, metric in metrics.items():
-        values = metric(scores, relevance)
-        assert values.isnan().tolist() == case["outputs"]["query_dropped"]
-        close(values[~values.isnan()], case["outputs"][name]["per_query"], 1e-12, name)
-        close(values.nanmean(), case["outputs"][name]["mean"], 1e-12, name)
 
 
 # -------------------------------------------------------------------------------------------------------------- sup_ap_roadmap
