@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "ranking": ("ranks", "pairwise_differences", "cosine_scores", "RankingLoss"),
     "average_precision": ("average_precision", "recall_at_k", "precision_at_k", "r_precision", "map_at_r"),
+    "fused": ("smooth_ap_with_gradient", "EmbeddingMemory"),
     "smooth_ap": ("smooth_ap", "SmoothAPLoss"),
     "hierarchical_ap": ("levels_from_labels", "relevance_from_levels", "relevance_from_weights", "h_ap", "ap_at_level", "ndcg", "asi",
                         "step_upper", "step_lower", "smooth_h_ap", "HAPLoss", "ClusterLoss", "HAPPIERLoss"),

@@ -251,10 +251,30 @@ class _SelfScores(torch.autograd.Function):
 _BLOCK = (1 << 20, 1 << 26)  # numbers in a block: on a CPU, on a GPU
 
 
-def _unit(rows: Tensor) -> Tensor:
-    "Rows scaled to length 1. F.normalize would send 1e12 times the gradient into a row of zeros; here such a row stays put."
-    length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return rows / torch.where(length > 1e-12, length, torch.inf)
+class _Unit(torch.autograd.Function):
+    "Rows scaled to length 1; backward (I - u u^T) g / length, see lesson 04. F.normalize sends 1e12 g into a row of zeros, here it stays put."
+
+    @staticmethod
+    def length(rows: Tensor) -> Tensor:
+        length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+        return torch.where(length > 1e-12, length, torch.inf)
+
+    @staticmethod
+    def forward(rows: Tensor) -> Tensor:
+        return rows / _Unit.length(rows)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> Tensor:
+        rows, unit = ctx.saved_tensors
+        along = (gradient * unit).sum(1, keepdim=True)
+        return (gradient - along * unit) / _Unit.length(rows)
+
+
+_unit = _Unit.apply
 
 
 def mean_over_queries(values: Tensor, valid: Tensor | None = None) -> Tensor:

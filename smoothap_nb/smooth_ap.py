@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .fused import _smooth_ap  # the same function with its gradient in closed form: lesson 04
 from .ranking import RankingLoss, check_positive, check_relevance, check_scores
 
 # %% auto #0
@@ -33,16 +34,6 @@ def smooth_ap(scores: Tensor, relevance: Tensor, tau: float = 0.01, validate: bo
     scores = check_scores(scores, validate)
     return _smooth_ap(scores, check_relevance(relevance, scores), tau)
 
-
-def _smooth_ap(scores: Tensor, relevance: Tensor, tau: float) -> Tensor:
-    "`smooth_ap` without checks; -inf marks an absent item, which is never a positive."
-    query, item = relevance.nonzero(as_tuple=True)                    # (R,) each: one row per query and positive
-    gaps = scores[query] - scores[query, item][:, None]               # (R, G): s_j - s_i
-    ahead = torch.sigmoid(gaps / tau).scatter(1, item[:, None], 0.0)  # nobody competes with itself
-    precision = (1 + (ahead * relevance[query]).sum(1)) / (1 + ahead.sum(1))
-    positives = relevance.sum(1)
-    total = scores.new_zeros(len(scores)).index_add(0, query, precision)
-    return (total / positives.clamp(min=1)).masked_fill(positives == 0, torch.nan)  # the clamp keeps 0/0 out of the gradient
 
 # %% ../nbs/03_smooth_ap.ipynb #c6ff5561
 class SmoothAPLoss(RankingLoss):

@@ -405,3 +405,16 @@ def test_cosine_scores_work_under_functorch():
     leaf = rows.clone().requires_grad_()
     unit = leaf / leaf.norm(dim=1, keepdim=True)
     torch.testing.assert_close(ours, torch.autograd.grad((unit @ unit.T * weight).sum(), leaf)[0])
+
+
+def test_unit_rows_have_the_gradients_of_a_division():
+    rows = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    assert torch.autograd.gradcheck(ranking._unit, rows) and torch.autograd.gradgradcheck(ranking._unit, rows)
+    torch.testing.assert_close(ranking._unit(rows), rows / rows.norm(dim=1, keepdim=True))
+
+
+def test_a_row_of_zeros_stays_put():
+    rows = torch.tensor([[0.0, 0.0], [3.0, 4.0]], requires_grad=True)
+    unit = ranking._unit(rows)
+    unit.sum().backward()
+    assert unit.tolist() == [[0, 0], [pytest.approx(0.6), pytest.approx(0.8)]] and rows.grad[0].tolist() == [0, 0]

@@ -1,0 +1,195 @@
+"""Forward and backward of the loss on unit embeddings of 512 dimensions, 4 images per class, tau 0.01, one thread. The *cubic kind* is
+written as the published code works: one batch × batch × batch array of differences, a sigmoid with clamped exponents, masks. The
+*product* is the one matrix product that turns embeddings into scores, which no exact loss can do without. Memory is what a
+call adds to the process at its peak, in units of batch × batch float32 numbers."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks.harness import Row, not_run, peak_memory, race, wanted
+from smoothap_nb import EmbeddingMemory, SmoothAPLoss
+
+TITLE = "Smooth-AP: speed and memory"
+TAU, PER_CLASS = 0.01, 4
+
+
+def cubic_smooth_ap_loss(embeddings: Tensor, per_class: int = PER_CLASS, tau: float = TAU) -> Tensor:
+    "Smooth-AP the way it was published: everything compared with everything for every query at once. Classes are consecutive rows."
+    batch, classes = len(embeddings), len(embeddings) // per_class
+
+    def step(gaps):
+        return 1 / (1 + torch.exp((-gaps / tau).clamp(-50, 50)))
+
+    def ranks_within(scores, others):
+        gaps = scores.unsqueeze(-2) - scores.unsqueeze(-1)
+        return 1 + (step(gaps) * others).sum(-1)
+
+    scores = embeddings @ embeddings.T
+    others = (1 - torch.eye(batch, device=scores.device)).repeat(batch, 1, 1)
+    all_ranks = ranks_within(scores, others)
+    groups = embeddings.view(classes, per_class, -1)
+    positive_ranks = ranks_within(groups @ groups.transpose(1, 2), others[0, :per_class, :per_class])
+    ap = 0.0
+    for c in range(classes):
+        own = slice(c * per_class, (c + 1) * per_class)
+        ap = ap + (positive_ranks[c] / all_ranks[own, own]).mean() / classes
+    return 1 - ap
+
+
+def batch(size: int, dim: int = 512, device: str = "cpu") -> tuple[Tensor, Tensor]:
+    "Unit embeddings of loose classes, as in training, and their labels; consecutive rows share a class."
+    generator = torch.Generator().manual_seed(size)
+    labels = torch.arange(size) // PER_CLASS
+    centres = torch.randn(size // PER_CLASS, dim, generator=generator)
+    embeddings = F.normalize(centres[labels] + 2 * torch.randn(size, dim, generator=generator), dim=1)
+    return embeddings.to(device).requires_grad_(), labels.to(device)
+
+
+def step(kind: str, size: int, device: str = "cpu"):
+    "One call: forward and backward of `kind` on a batch of `size`."
+    embeddings, labels = batch(size, device=device)
+    if kind == "product":
+        plain = embeddings.detach()
+        return lambda: plain @ plain.T
+    if kind == "cubic":
+        loss = lambda embeddings, labels: cubic_smooth_ap_loss(embeddings)  # noqa: E731
+    elif kind == "pytorch-metric-learning":
+        from pytorch_metric_learning.losses import SmoothAPLoss as Theirs
+
+        loss = Theirs(temperature=TAU)
+    elif kind.startswith("memory"):
+        loss = EmbeddingMemory(SmoothAPLoss(TAU), size=int(kind.split()[1]))
+        while loss.filled < loss.size:
+            loss(embeddings.detach(), labels)
+    else:
+        loss = SmoothAPLoss(TAU)
+
+    def call():
+        embeddings.grad = None
+        loss(embeddings, labels).backward()
+
+    return call
+
+
+def prepare(kind: str, size: int):
+    "For `peak_memory`: warm up on a small batch, then hand out the call to be watched."
+    step(kind, 64)()
+    return step(kind, size)
+
+
+def rows(tiny: bool = False):
+    small, large, repeat = (16, 32, 2) if tiny else (384, 4096, 9)
+    name = f"forward + backward, B = {small}"
+    if wanted(f"{name}, against the cubic kind") or wanted(f"{name}, against pytorch-metric-learning"):
+        times = race({"ours": step("ours", small), "product": step("product", small), "pytorch-metric-learning": step("pytorch-metric-learning", small),
+                      "cubic": step("cubic", small)}, repeat)
+        config = {"B": small, "D": 512, "per_class": PER_CLASS, "tau": TAU, "repeat": repeat}
+        yield Row(f"{name}, against the cubic kind", times["cubic"] / times["ours"], "times faster", ">= 350",
+                  {who: times[who] for who in ("ours", "cubic", "product")}, config)
+        yield Row(f"{name}, against pytorch-metric-learning", times["pytorch-metric-learning"] / times["ours"], "times faster", ">= 170",
+                  {who: times[who] for who in ("ours", "pytorch-metric-learning")}, config)
+    name = f"forward + backward, B = {large}, against its own matrix product"
+    if wanted(name):
+        times = race({"ours": step("ours", large), "product": step("product", large)}, repeat)
+        yield Row(name, times["ours"] / times["product"], "times the product's time", "<= 5", times, {"B": large, "D": 512, "repeat": repeat})
+    for size, kind, target in ((large, "ours", "< 4"), (small, "ours", ""), (small, "cubic", "")):
+        name = f"peak memory, B = {size}, {kind}"
+        if wanted(name):
+            extra = peak_memory("benchmarks.losses:prepare", kind=kind, size=size)
+            yield Row(name, extra / (4 * size**2), "B² floats", target, config={"B": size, "bytes": extra}, note=f"{extra / 1e6:,.0f} MB")
+    for length in (0, 16) if tiny else (0, 4096, 16384):
+        name = f"forward + backward, B = {small}, memory of {length} embeddings"
+        if wanted(name):
+            times = race({"ours": step(f"memory {length}" if length else "ours", small)}, repeat)
+            yield Row(name, times["ours"] * 1e3, "ms", "", times, {"B": small, "memory": length})
+    for size in (16, 32) if tiny else (64, 128, 256, 512, 1024, 2048, 4096):
+        name = f"scaling, B = {size}"
+        if wanted(name):
+            kinds = ["ours", "product"] + ["pytorch-metric-learning", "cubic"] * (size <= 256)
+            times = race({kind: step(kind, size) for kind in kinds}, 2 if tiny else 5)
+            yield Row(name, times["ours"] / times["product"], "times the product's time", "", times, {"B": size, "D": 512})
+    yield from cuda_rows(tiny)
+
+
+def cuda_rows(tiny: bool):
+    "The rows that need a GPU."
+    share = "loss as a share of a ResNet-50 training step, 224 px, bf16, B = {}, one GPU"
+    names = {384: share.format(384), 112: share.format(112)}
+    huge = "peak memory, B = 16384, one GPU"
+    if tiny or not torch.cuda.is_available():
+        why = "needs a CUDA device"
+        yield not_run(names[384], why, "< 1", "%")
+        yield not_run(names[112], why, "", "%")
+        yield not_run(huge, why, "< 8", "GB")
+        return
+    for size, name in names.items():
+        if wanted(name):
+            loss, network = _seconds(step("ours", size, "cuda")), _seconds(resnet_step(size))
+            yield Row(name, 100 * loss / network, "%", "< 1" if size == 384 else "", {"loss": loss, "ResNet-50 step": network}, {"B": size})
+    if wanted(huge):
+        call = step("ours", 16384, "cuda")
+        step("ours", 64, "cuda")()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        seconds = _seconds(call, repeat=3)
+        yield Row(huge, (torch.cuda.max_memory_allocated() - before) / 1e9, "GB", "< 8", {"ours": seconds}, {"B": 16384, "D": 512})
+
+
+def resnet_step(size: int):
+    "Forward and backward of ResNet-50 without the loss, and an optimiser step, in bf16."
+    from torchvision.models import resnet50
+
+    network = resnet50(num_classes=512).cuda().to(memory_format=torch.channels_last)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-5)
+    images = torch.randn(size, 3, 224, 224, device="cuda").contiguous(memory_format=torch.channels_last)
+
+    def call():
+        optimizer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            out = network(images)
+        out.float().square().mean().backward()
+        optimizer.step()
+
+    return call
+
+
+def _seconds(call, repeat: int = 9) -> float:
+    "Median seconds of a call on the GPU, each waited for."
+    seconds = []
+    for _ in range(3):
+        call()
+    for _ in range(repeat):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def figures(rows: list[dict]) -> dict:
+    "Time against batch size, from the rows of the scaling series."
+    import matplotlib.pyplot as plt
+
+    from smoothap_nb.figures import role
+
+    looks = {"ours": ("smooth_ap", "this package"), "product": ("exact", "matrix product alone"), "cubic": ("rambo", "cubic kind"),
+             "pytorch-metric-learning": ("fast_ap", "pytorch-metric-learning")}
+    series = [row for row in rows if row["name"].startswith("scaling") and row["value"] is not None]
+    if not series:
+        return {}
+    figure, ax = plt.subplots(figsize=(6, 3.6))
+    for who, (look, label) in looks.items():
+        points = [(row["config"]["B"], row["times"][who]) for row in series if who in row["times"]]
+        ax.plot(*zip(*points), marker="o", markersize=4, **role(look))
+        ax.annotate(label, points[-1], xytext=(6, 0), textcoords="offset points", va="center", fontsize=9)
+    ax.set(xscale="log", yscale="log", xlabel="batch size B", ylabel="seconds, forward + backward")
+    ax.margins(x=0.3)
+    return {"scaling": (figure, "time against batch size: the loss stays within a few matrix products, the cubic implementations leave the "
+                                "picture at a few hundred images")}
