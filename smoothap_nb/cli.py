@@ -25,7 +25,7 @@ def say(text: str) -> None:
     "A line for the person at the terminal."
     typer.echo(text)
 
-# %% ../nbs/92_cli.ipynb #3ff62540
+# %% ../nbs/92_cli.ipynb #482eebaf
 @app.command()
 def train(
     experiment: Annotated[str, typer.Argument(help="A name from `smoothap experiments`, or a .toml file.")],
@@ -33,6 +33,7 @@ def train(
     run: Annotated[Optional[Path], typer.Option(help="Folder of the run; runs/NAME when left out.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete what the folder holds and start over.")] = False,
     cpu: Annotated[bool, typer.Option("--cpu", help="Use the CPU even where a CUDA device is found.")] = False,
+    record_to: Annotated[Optional[Path], typer.Option("--record", help="Also write the measured numbers to this JSON file.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
 ) -> None:
     "Train an experiment, measure it on held-out classes, write report.html. The same command resumes a run that was stopped or killed."
@@ -68,6 +69,8 @@ def train(
         write_atomic(run / "run.json", json.dumps(facts, indent=1) + "\n")
     record, shown = measure(run, progress=not quiet)
     page = write_report(run, record, shown)
+    if record_to is not None:
+        write_atomic(record_to, json.dumps(record, indent=1) + "\n")
     say(table(record["metrics"]))
     say(f"report: {page}")
 

@@ -126,3 +126,16 @@ print(home)
     assert done.returncode == 0, done.stderr
     listed = subprocess.run([str(tmp_path / "env/bin/smoothap"), "experiments"], capture_output=True, text=True, cwd=tmp_path)
     assert listed.returncode == 0 and "demo" in listed.stdout, listed.stderr
+
+
+def test_readme_numbers_come_from_results():
+    done = subprocess.run([sys.executable, str(ROOT / "tools" / "results.py"), "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_readme_links_lead_somewhere():
+    import re
+
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", (ROOT / name).read_text(encoding="utf-8")):
+            assert (ROOT / target).exists(), f"{name} links to {target}, which does not exist"
