@@ -14,6 +14,7 @@ from torch import Tensor
 
 from benchmarks.harness import Row, not_run, peak_memory, race, wanted
 from smoothap_nb import EmbeddingMemory, SmoothAPLoss
+from smoothap_nb.fused import _closed_form
 
 TITLE = "Smooth-AP: speed and memory"
 TAU, PER_CLASS = 0.01, 4
@@ -65,8 +66,9 @@ def step(kind: str, size: int, device: str = "cpu"):
         loss = Theirs(temperature=TAU)
     elif kind.startswith("memory"):
         loss = EmbeddingMemory(SmoothAPLoss(TAU), size=int(kind.split()[1]))
-        while loss.filled < loss.size:
-            loss(embeddings.detach(), labels)
+        while loss.filled < loss.size:  # other classes, as in a training set of many
+            loss(batch(size, device=device)[0].detach(), labels + 1 + loss.labels.max() if loss.filled else labels + size)
+        loss.eval()
     else:
         loss = SmoothAPLoss(TAU)
 
@@ -103,11 +105,16 @@ def rows(tiny: bool = False):
         if wanted(name):
             extra = peak_memory("benchmarks.losses:prepare", kind=kind, size=size)
             yield Row(name, extra / (4 * size**2), "B² floats", target, config={"B": size, "bytes": extra}, note=f"{extra / 1e6:,.0f} MB")
-    for length in (0, 16) if tiny else (0, 4096, 16384):
+    for size in (small, large):
+        name = f"inner loop alone, B = {size}, torch operations against a numba kernel"
+        if wanted(name):
+            yield inner_loop(name, size, repeat)
+    for length in (16,) if tiny else (4096, 16384):
         name = f"forward + backward, B = {small}, memory of {length} embeddings"
         if wanted(name):
-            times = race({"ours": step(f"memory {length}" if length else "ours", small)}, repeat)
-            yield Row(name, times["ours"] * 1e3, "ms", "", times, {"B": small, "memory": length})
+            times = race({"batch alone": step("ours", small), "with memory": step(f"memory {length}", small)}, repeat)
+            yield Row(name, times["with memory"] / times["batch alone"], "times the batch alone", times=times, config={"B": small, "memory": length},
+                      note=f"{length // small + 1} times the gallery")
     for size in (16, 32) if tiny else (64, 128, 256, 512, 1024, 2048, 4096):
         name = f"scaling, B = {size}"
         if wanted(name):
@@ -115,6 +122,21 @@ def rows(tiny: bool = False):
             times = race({kind: step(kind, size) for kind in kinds}, 2 if tiny else 5)
             yield Row(name, times["ours"] / times["product"], "times the product's time", "", times, {"B": size, "D": 512})
     yield from cuda_rows(tiny)
+
+
+def inner_loop(name: str, size: int, repeat: int) -> Row:
+    "Scores in, Smooth-AP and its gradient out: what the library does, and what a kernel compiled by numba would do."
+    from benchmarks.compiled import closed_form
+
+    embeddings, labels = batch(size)
+    scores = (embeddings @ embeddings.T).detach().fill_diagonal_(-torch.inf)
+    relevance = (labels[:, None] == labels).fill_diagonal_(False)
+    start = time.perf_counter()
+    closed_form(scores[:8], relevance[:8], TAU)
+    compiling = time.perf_counter() - start
+    times = race({"torch": lambda: _closed_form(scores, relevance, TAU, True), "numba": lambda: closed_form(scores, relevance, TAU)}, repeat)
+    return Row(name, times["torch"] / times["numba"], "times the kernel's time", times=times, config={"B": size, "first_call_seconds": compiling},
+               note=f"numba's first call takes {compiling:.1f} s" if compiling > 0.1 else "")
 
 
 def cuda_rows(tiny: bool):
@@ -188,8 +210,9 @@ def figures(rows: list[dict]) -> dict:
     for who, (look, label) in looks.items():
         points = [(row["config"]["B"], row["times"][who]) for row in series if who in row["times"]]
         ax.plot(*zip(*points), marker="o", markersize=4, **role(look))
-        ax.annotate(label, points[-1], xytext=(6, 0), textcoords="offset points", va="center", fontsize=9)
+        ax.annotate(label, points[-1], xytext=(6, 5 if who == "cubic" else -5 if points[-1][0] < series[-1]["config"]["B"] else 0),
+                    textcoords="offset points", va="center", fontsize=9)
     ax.set(xscale="log", yscale="log", xlabel="batch size B", ylabel="seconds, forward + backward")
-    ax.margins(x=0.3)
+    ax.set_xlim(0.7 * series[0]["config"]["B"], 8 * series[-1]["config"]["B"])
     return {"scaling": (figure, "time against batch size: the loss stays within a few matrix products, the cubic implementations leave the "
                                 "picture at a few hundred images")}
