@@ -27,6 +27,8 @@ _PUBLIC = {
     "models": ("EmbeddingModel", "ImageTransform"),
     "config": ("Experiment", "load_experiment"),
     "training": ("load_run",),
+    "revisited": ("evaluate_revisited", "annotator_vote", "load_revisited", "load_distractors", "convert_ground_truth", "extract_descriptors",
+                  "gem_pool", "mac_pool", "rmac_pool", "learn_whitening", "query_expansion", "distractor_scores"),
     "figures": ("ranked_row",),
     "interactive": ("explore",),
 }

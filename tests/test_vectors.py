@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from smoothap_nb import (ClusterLoss, CSLLoss, HAPLoss, HAPPIERLoss, ROADMAPLoss, SmoothAPLoss, SoftBinAPLoss, SupAPLoss, ap_at_level, asi,
-                         average_precision, calibration_loss, h_ap, levels_from_labels, ndcg, relevance_from_levels,
+                         average_precision, calibration_loss, evaluate_revisited, h_ap, levels_from_labels, ndcg, relevance_from_levels,
                          relevance_from_weights, smooth_ap, smooth_h_ap, soft_bin_ap, step_lower, step_upper, sup_ap)
 
 VECTORS = Path(os.environ.get("VECTORS_DIR") or Path(__file__).parent / "vectors")
@@ -157,7 +157,7 @@ def test_ap_heaviside_roadmap(case):
 def test_ap_metrics(case):
     scores, relevance = tensor(case["inputs"]["scores"]), torch.tensor(case["inputs"]["relevance"]).bool()
     ours = average_precision(scores, relevance, ties="max")
-    for value, row, recorded in zip(ours, scores, case["outputs"]["per_row"]):
+    for value, row, relevant, recorded in zip(ours, scores, relevance, case["outputs"]["per_row"]):
         for column in ("sklearn_average_precision_score", "roadmap_heaviside_ap"):  # both read precision after a tie group
             if recorded.get(column) is not None:
                 close(value, recorded[column], 1e-12, column)
@@ -165,6 +165,12 @@ def test_ap_metrics(case):
             close(value, recorded["happier_ap_after_stable_descending_sort"], 1e-12, "HAPPIER")
         if len(row.unique()) == len(row) and recorded.get("torchmetrics_on_scores_shifted_positive") is not None and not value.isnan():
             close(value, recorded["torchmetrics_on_scores_shifted_positive"], 1e-6, "torchmetrics")
+        if recorded.get("revisitop_trapezoidal_ap") is not None:  # recorded in the order of a stable sort
+            order = row.argsort(descending=True, stable=True)[None]
+            truth = {"easy": relevant.nonzero()[:, 0].tolist(), "hard": [], "junk": []}
+            close(evaluate_revisited(ground_truth=[truth], ranks=order)["easy"]["mAP"], recorded["revisitop_trapezoidal_ap"], 1e-12, "revisitop")
+            if len(row.unique()) == len(row):
+                close(evaluate_revisited(row[None], [truth])["easy"]["mAP"], recorded["revisitop_trapezoidal_ap"], 1e-12, "revisitop from scores")
 
 
 # -------------------------------------------------------------------------------------------------------------- sup_ap_roadmap
@@ -494,3 +500,27 @@ def test_hap_loss_on_embeddings(case):
     close(embeddings.grad, outputs["grad_embeddings"], 1e-5, "gradient")
     if more:
         close(references.grad, outputs["grad_ref_embeddings"], 1e-5, "gradient of the references")
+
+
+# ------------------------------------------------------------------------------------------------------------------- revisitop
+
+@replay("revisitop")
+def test_revisitop(case):
+    inputs, ks = case["inputs"], case["params"]["kappas"]
+    ranks = torch.tensor(inputs["ranks"]).T  # the official layout is (database, queries)
+    tables = [evaluate_revisited(ground_truth=inputs["gnd"], ranks=ranks, ks=ks, per_query=True)]
+    whole = inputs["sim"] is not None and len(inputs["sim"]) == len(inputs["ranks"])
+    if whole and all(len(set(column)) == len(column) for column in zip(*inputs["sim"])):  # no ties
+        tables.append(evaluate_revisited(tensor(inputs["sim"]).T, inputs["gnd"], ks, per_query=True))
+    for ours in tables:
+        for letter, setup in (("E", "easy"), ("M", "medium"), ("H", "hard")):
+            recorded = case["outputs"].get(letter)
+            if recorded is None:
+                continue
+            if "error" in recorded:  # no positive in a shortened list: the official code stops, the query scores 0 here
+                assert 0 <= ours[setup]["mAP"] <= 1 and (ours[setup]["AP"] == 0).any()
+                continue
+            close(ours[setup]["mAP"], recorded["map"], 1e-12, f"{setup} mAP")
+            close(ours[setup]["AP"], recorded["aps"], 1e-12, f"{setup} AP")
+            close([ours[setup][f"mP@{k}"] for k in ks], recorded["mean_precision_at_k"], 1e-12, f"{setup} mP@K")
+            close(torch.stack([ours[setup][f"P@{k}"] for k in ks], 1), recorded["precision_at_k"], 1e-12, f"{setup} P@K")
