@@ -17,14 +17,15 @@ from .ranking import (check_count, check_embeddings, check_labels, check_positiv
 # %% auto #0
 __all__ = ['smooth_ap_with_gradient', 'EmbeddingMemory']
 
-# %% ../nbs/04_gradient.ipynb #1d7ceccc
+# %% ../nbs/04_gradient.ipynb #8b48ebc7
 _CHUNK = (1 << 19, 1 << 26)  # numbers in a block of comparisons: on a CPU about a core's cache, on a GPU 256 MB
+_SLAB = 1 << 22  # at least so many entries of the relevance are searched for positives at once
 
 
 def _blocks(relevance: Tensor, chunk: int) -> Iterator[tuple]:
     "Rows of `relevance` that have positives, in blocks: which rows, the (q, P) columns of their positives, which of these are no padding."
     gallery = max(1, relevance.shape[1])
-    height = max(1, max(chunk, 1 << 22) // gallery)
+    height = max(1, max(chunk, _SLAB) // gallery)
     for top in range(0, len(relevance), height):
         query, item = relevance[top:top + height].nonzero(as_tuple=True)
         counts = torch.bincount(query, minlength=min(height, len(relevance) - top))
@@ -150,7 +151,7 @@ def _smooth_ap(scores: Tensor, relevance: Tensor, tau: float, chunk: int | None 
         return _SmoothAP.apply(scores, relevance, tau, chunk)[0]
     return _closed_form(scores, relevance, tau, False, chunk)[0]
 
-# %% ../nbs/04_gradient.ipynb #c31df223
+# %% ../nbs/04_gradient.ipynb #dfb8b7b0
 class EmbeddingMemory(nn.Module):
     """Cross-batch memory for any embedding loss of this package: each query is ranked against its batch and the embeddings of earlier ones.
 
@@ -197,7 +198,7 @@ class EmbeddingMemory(nn.Module):
             raise ValueError("ref_emb and ref_labels belong together: pass both or neither")
         if ref_emb is None and query_index is not None:
             raise ValueError("query_index points into ref_emb: pass ref_emb and ref_labels with it")
-        hierarchical = getattr(self.loss, "hierarchical", False)
+        hierarchical = getattr(self.loss, "hierarchical", isinstance(labels, Tensor) and labels.ndim == 2)
         embeddings = check_embeddings(embeddings)
         labels = check_labels(labels, embeddings, "labels", hierarchical)
         if ref_emb is None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+import smoothap_nb
 from smoothap_nb import EmbeddingMemory, HAPLoss, RankingLoss, SmoothAPLoss, smooth_ap, smooth_ap_with_gradient
 from smoothap_nb.fused import _blocks, _closed_form, _smooth_ap
 
@@ -123,9 +124,10 @@ def test_blocks_hold_every_positive_once(seed, queries, gallery, share, chunk):
 def test_a_tall_relevance_is_read_in_slabs(monkeypatch):
     scores, relevance, _ = random_case(3, queries=50, gallery=11)
     whole = _closed_form(scores, relevance, 0.1, True)
-    monkeypatch.setattr("smoothap_nb.fused.max", lambda *values: 7 if values == (40, 1 << 22) else max(values), raising=False)
-    for one, other in zip(_closed_form(scores, relevance, 0.1, True, 40), whole):
-        close(one, other)
+    monkeypatch.setattr("smoothap_nb.fused._SLAB", 1)
+    for chunk in (1, 40, 100):
+        for one, other in zip(_closed_form(scores, relevance, 0.1, True, chunk), whole):
+            close(one, other)
 
 
 # ------------------------------------------------------------------------------------------------------------------- absent items
@@ -369,6 +371,36 @@ def test_memory_ranks_against_batch_and_past(make, levels):
         ours.backward(), theirs.backward()
         close(leaf.grad, other.grad)
         assert memory.filled == min(12, 6 * (i + 1)) and not memory.embeddings.requires_grad
+
+
+def every_loss():
+    "Each public loss that can rank against references, made with defaults."
+    import inspect
+    needed = {"num_classes": 3, "dim": 4}
+    for name in smoothap_nb.__all__:
+        kind = getattr(smoothap_nb, name)
+        if isinstance(kind, type) and issubclass(kind, nn.Module) and kind not in (RankingLoss, EmbeddingMemory):
+            if {"ref_emb", "query_index"} <= set(inspect.signature(kind.forward).parameters):
+                required = [p.name for p in inspect.signature(kind).parameters.values() if p.default is p.empty]
+                if set(required) <= set(needed):
+                    yield pytest.param(lambda kind=kind, required=required: kind(*(needed[r] for r in required)), id=name)
+
+
+@pytest.mark.parametrize("make", list(every_loss()))
+def test_memory_serves_every_loss_that_takes_references(make):
+    torch.manual_seed(0)
+    loss = make().double()
+    levels = 0 if not (getattr(loss, "hierarchical", False) or hasattr(loss, "hap")) else 2
+    (first, labels), (second, other) = steps(2, levels=levels)
+    memory = EmbeddingMemory(loss, 20)
+    memory(first, labels)
+    leaf, twin = second.clone().requires_grad_(), second.clone().requires_grad_()
+    ours = memory(leaf, other)
+    theirs = loss(twin, other, ref_emb=torch.cat([twin, first]), ref_labels=torch.cat([other, labels]), query_index=torch.arange(6))
+    close(ours.detach(), theirs.detach())
+    ours.backward(), theirs.backward()
+    close(leaf.grad, twin.grad)
+    assert memory.filled == 12
 
 
 def test_the_first_batch_alone_is_the_plain_loss():
