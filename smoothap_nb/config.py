@@ -17,7 +17,7 @@ __all__ = ['FOLDER', 'DataConfig', 'ModelConfig', 'BatchConfig', 'OptimConfig', 
            'nearest', 'reason', 'experiment_from_dict', 'experiment_names', 'read_toml', 'parse_setting',
            'load_experiment', 'to_toml']
 
-# %% ../nbs/94_config.ipynb #0cf09582
+# %% ../nbs/94_config.ipynb #c4089dd2
 @dataclass
 class DataConfig:
     "Which pictures."
@@ -33,7 +33,7 @@ class ModelConfig:
     backbone: str = "resnet50"  # a torchvision ResNet
     dim: int = 512  # length of the embedding
     weights: str = "none"  # "none" (from scratch), "imagenet", or the path of a .pth or .safetensors file
-    stem: str = "imagenet"  # "imagenet" (stride 4, for 224 px) or "small" (stride 2 without pooling, for 32 to 64 px)
+    stem: str = "imagenet"  # "imagenet" (a quarter of the side after it) or "small" (half, for 32 to 64 px; four times the work)
     pool: str = "avg"  # "avg", "max" or "gem"
     batch_norm: str = "live"  # "live", "frozen_statistics" (scale and shift still train) or "frozen"
     layer_norm: bool = False  # LayerNorm without scale and shift before the linear layer

@@ -31,8 +31,8 @@ from .sampling import MPerClassSampler
 
 # %% auto #0
 __all__ = ['LOSSES', 'rate_at', 'BatchPlan', 'RunError', 'write_atomic', 'save_checkpoint', 'load_checkpoint', 'pack', 'unpack',
-           'loss_from_config', 'dataset_for', 'transform_for', 'optimizer_for', 'pick_device', 'place',
-           'pick_precision', 'environment', 'open_run', 'RunLog', 'read_log', 'Training', 'prepare', 'fit',
+           'loss_from_config', 'compact_labels', 'dataset_for', 'transform_for', 'optimizer_for', 'pick_device',
+           'place', 'pick_precision', 'environment', 'open_run', 'RunLog', 'read_log', 'Training', 'prepare', 'fit',
            'save_model', 'load_run']
 
 # %% ../nbs/14_training.ipynb #81f4b320
@@ -161,12 +161,20 @@ def unpack(tensors: dict[str, Tensor], state: dict, model: nn.Module, optimizer:
     if "random.cuda" in tensors and torch.cuda.is_available():
         torch.cuda.set_rng_state(tensors["random.cuda"])
 
-# %% ../nbs/14_training.ipynb #3aea66f7
-LOSSES = {"smooth_ap": "SmoothAPLoss"}
+# %% ../nbs/14_training.ipynb #019f9eaf
+LOSSES = {  # name in an experiment: (class, whether it takes the labels of all levels)
+    "smooth_ap": ("SmoothAPLoss", False), "sup_ap": ("SupAPLoss", False), "roadmap": ("ROADMAPLoss", False), "soft_bin_ap": ("SoftBinAPLoss", False),
+    "h_ap": ("HAPLoss", True), "happier": ("HAPPIERLoss", True), "csl": ("CSLLoss", True),
+}
 
 
-def loss_from_config(settings: dict) -> nn.Module:
+def loss_from_config(settings: dict, class_labels: Tensor | None = None, dim: int = 2) -> nn.Module:
     """The loss that an experiment asks for: ``{"name": "smooth_ap", "tau": 0.01}``.
+
+    Args:
+        settings: the loss's name and its own arguments.
+        class_labels: (C, L) labels of the training classes, coarse to fine, for losses that learn a proxy for each class.
+        dim: length of the embeddings, for the same losses.
 
     Raises:
         ConfigError: an unknown loss or argument (with the nearest known one), a value out of range.
@@ -177,17 +185,24 @@ def loss_from_config(settings: dict) -> nn.Module:
     name = settings.pop("name", None)
     if name not in LOSSES:
         raise ConfigError(f"no loss {name!r}: {nearest(str(name), LOSSES)}")
-    kind = getattr(smoothap_nb, LOSSES[name])
-    known = [p for p in inspect.signature(kind).parameters]
+    kind = getattr(smoothap_nb, LOSSES[name][0])
+    known = list(inspect.signature(kind).parameters)
     for key in settings:
         if key not in known:
             raise ConfigError(f"unknown setting 'loss.{key}' of {name}: {nearest(key, known)}")
+    class_labels = torch.zeros(2, 1, dtype=torch.long) + torch.arange(2)[:, None] if class_labels is None else class_labels
+    given = {"class_labels": class_labels, "num_classes": len(class_labels), "dim": dim}
     try:
-        return kind(**settings)
+        return kind(**{k: v for k, v in given.items() if k in known} | settings)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"loss {name}: {error}") from None
 
-# %% ../nbs/14_training.ipynb #3d04219d
+
+def compact_labels(labels: Tensor) -> Tensor:
+    "(N, L) labels with the classes of each level renumbered from 0, as losses with a proxy for each class need them."
+    return torch.stack([column.unique(return_inverse=True)[1] for column in labels.unbind(1)], 1)
+
+# %% ../nbs/14_training.ipynb #5df565b3
 def dataset_for(experiment: Experiment, split: str):
     "The pictures of a split, as the experiment describes them."
     if experiment.data.name != "glyphs":
@@ -203,11 +218,11 @@ def transform_for(experiment: Experiment) -> ImageTransform:
     return ImageTransform(experiment.data.size, gray=True, fit="pad") if experiment.data.name == "glyphs" else ImageTransform(experiment.data.size)
 
 
-def optimizer_for(model: EmbeddingModel, experiment: Experiment) -> torch.optim.Optimizer:
-    "AdamW with a rate of its own for the head; scales, shifts and biases are not decayed."
+def optimizer_for(model: EmbeddingModel, loss: nn.Module, experiment: Experiment) -> torch.optim.Optimizer:
+    "AdamW with a rate of its own for the head and for what the loss learns (proxies); scales, shifts and biases are not decayed."
     groups = []
     for name, lr, params in (("backbone", experiment.optim.lr, [p for n, p in model.named_parameters() if not n.startswith("head.")]),
-                             ("head", experiment.optim.head_lr, list(model.head.parameters()))):
+                             ("head", experiment.optim.head_lr, [*model.head.parameters(), *loss.parameters()])):
         trained = [p for p in params if p.requires_grad]
         for decay in (True, False):
             chosen = [p for p in trained if (p.ndim > 1) == decay]
@@ -357,7 +372,7 @@ def read_log(run: Path) -> list[dict]:
                     continue
     return rows
 
-# %% ../nbs/14_training.ipynb #c0b6eebd
+# %% ../nbs/14_training.ipynb #a9fef948
 @dataclass
 class Training:
     "What a training run holds while it runs."
@@ -368,6 +383,7 @@ class Training:
     optimizer: torch.optim.Optimizer
     plan: BatchPlan
     data: object
+    labels: Tensor  # (N, L) of the training images, the classes of each level numbered from 0
     device: torch.device
     precision: torch.dtype
     scaler: torch.amp.GradScaler
@@ -375,10 +391,11 @@ class Training:
     seconds: float = 0.0  # spent training, over all starts
 
     def fetch(self, step: int) -> tuple[Tensor, Tensor, int]:
-        "The step's pictures and fine labels, ready to be moved to the device."
+        "The step's pictures and their labels (all levels, where the loss takes them), ready to be moved to the device."
         indices, epoch = self.plan(step)
-        images, labels = self.data.batch(indices, draw=epoch + 1)
-        return images, labels[:, -1], epoch
+        images, _ = self.data.batch(indices, draw=epoch + 1)
+        labels = self.labels[torch.as_tensor(indices)]
+        return images, labels if LOSSES[self.experiment.loss["name"]][1] else labels[:, -1], epoch
 
     def advance(self, images: Tensor, labels: Tensor) -> Tensor:
         "One optimiser step; returns the loss without waiting for the device."
@@ -421,19 +438,22 @@ class Training:
         self.scaler.load_state_dict(state["scaler"])
         return True
 
-# %% ../nbs/14_training.ipynb #52cf664b
+# %% ../nbs/14_training.ipynb #26f2e162
 def prepare(experiment: Experiment, run: Path, device: torch.device | None = None) -> Training:
     "Data, model, loss and optimiser of an experiment, seeded and in place; everything that can be wrong is found here, before any work."
     device = device or pick_device()
     precision = pick_precision(experiment.optim.precision, device)
-    loss = loss_from_config(experiment.loss).to(device)
+    loss_from_config(experiment.loss)  # a wrong setting is told before the data are read
     data = dataset_for(experiment, "train")
+    labels = compact_labels(data.labels)
     sampler = MPerClassSampler(data.labels[:, -1].numpy(), experiment.batch.classes, experiment.batch.images, experiment.seed)
     torch.manual_seed(experiment.seed)
     model = place(EmbeddingModel(experiment.model), device).train()
-    optimizer = optimizer_for(model, experiment)
+    classes = labels.unique(dim=0)
+    loss = loss_from_config(experiment.loss, classes[classes[:, -1].argsort()], experiment.model.dim).to(device)
+    optimizer = optimizer_for(model, loss, experiment)
     scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
-    return Training(experiment, Path(run), model, loss, optimizer, BatchPlan(sampler), data, device, precision, scaler)
+    return Training(experiment, Path(run), model, loss, optimizer, BatchPlan(sampler), data, labels, device, precision, scaler)
 
 
 def fit(training: Training, progress: bool = True, tensorboard: bool = True) -> None:

@@ -316,3 +316,20 @@ def test_mixed_precision_on_cuda(tmp_path):
         T.fit(training, progress=False, tensorboard=False)
         losses = [r["loss"] for r in T.read_log(tmp_path / precision)]
         assert all(map(math.isfinite, losses)) and losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("name", sorted(T.LOSSES))
+def test_every_loss_trains_and_resumes(tmp_path, name):
+    "Proxies and hierarchical labels included: one checkpoint brings them back to the bit."
+    experiment = tiny(loss={"name": name})
+    whole = started(tmp_path / "whole", experiment)
+    run_all(whole)
+    half = started(tmp_path / "half", experiment)
+    for _ in range(4):
+        half.advance(*half.fetch(half.step)[:2])
+    half.save()
+    resumed = started(tmp_path / "half", experiment)
+    assert resumed.resume()
+    assert equal(whole.model.state_dict(), run_all(resumed))
+    assert equal(whole.loss.state_dict(), resumed.loss.state_dict())
+    assert all(v.isfinite().all() for v in whole.model.state_dict().values())
