@@ -40,11 +40,11 @@ def _blocks(relevance: Tensor, chunk: int) -> Iterator[tuple]:
             yield (slice(top + start, top + stop) if alike else top + rows), columns, present
             start = stop
 
-# %% ../nbs/04_gradient.ipynb #ae62d37d
+# %% ../nbs/04_gradient.ipynb #ffa1fab1
 def _block_push(scores: Tensor, columns: Tensor, present: Tensor, tau: float, gradient: bool, chunk: int):
     "Smooth-AP (q,) of the rows of one block, and d Smooth-AP / d scores (q, G) where `gradient`; lesson 04, steps 2 and 4."
     scale, mine = 1 / tau, scores.gather(1, columns)                       # (q, P)
-    here = present & (mine > -torch.inf)
+    here = present & (mine != -torch.inf)                                  # a NaN stays, and shows
     total, rivals, mine = here.sum(1), mine.masked_fill(~here, -torch.inf), mine.masked_fill(~here, 0)
     precision, down, up = torch.empty_like(mine), None, torch.zeros_like(mine)
     high = max(1, chunk // max(1, scores.numel()))                         # positives at a time

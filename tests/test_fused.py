@@ -157,6 +157,13 @@ def test_an_absent_positive_does_not_count():
     assert nothing.isnan().all() and (no_push == 0).all()
 
 
+@pytest.mark.parametrize("column", [1, 5])  # a positive, a negative
+def test_a_nan_that_was_let_in_shows(column):
+    scores = TOY_A.repeat(2, 1)
+    scores[0, column] = NAN
+    assert _closed_form(scores, TOY_A_RELEVANCE.expand(2, -1), 0.05, True)[0].isnan().tolist() == [True, False]
+
+
 @pytest.mark.parametrize("tau", [1e-6, 1e-12, 1e6])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_extreme_tau_stays_finite(tau, dtype):
