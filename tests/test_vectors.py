@@ -17,6 +17,7 @@ import torch
 from smoothap_nb import (ClusterLoss, CSLLoss, HAPLoss, HAPPIERLoss, ROADMAPLoss, SmoothAPLoss, SoftBinAPLoss, SupAPLoss, ap_at_level, asi,
                          average_precision, calibration_loss, evaluate_revisited, h_ap, levels_from_labels, ndcg, relevance_from_levels,
                          relevance_from_weights, smooth_ap, smooth_h_ap, soft_bin_ap, step_lower, step_upper, sup_ap)
+from smoothap_nb import BlackboxAPLoss, MapLoss, RecallLoss, blackbox_ap, blackbox_ranks, recall_loss
 
 VECTORS = Path(os.environ.get("VECTORS_DIR") or Path(__file__).parent / "vectors")
 
@@ -524,3 +525,127 @@ def test_revisitop(case):
             close(ours[setup]["AP"], recorded["aps"], 1e-12, f"{setup} AP")
             close([ours[setup][f"mP@{k}"] for k in ks], recorded["mean_precision_at_k"], 1e-12, f"{setup} mP@K")
             close(torch.stack([ours[setup][f"P@{k}"] for k in ks], 1), recorded["precision_at_k"], 1e-12, f"{setup} P@K")
+
+
+# ---------------------------------------------------------------------------------------------------------------- rambo_ranker
+
+def untied(scores) -> bool:
+    "The released ranker breaks ties by the order of a sort, which nobody promises."
+    return all(len(row.unique()) == len(row) for row in tensor(scores))
+
+
+@replay("rambo_ranker")
+def test_rambo_ranker(case):
+    lam, inputs, outputs = case["params"]["lambda_val"], case["inputs"], case["outputs"]
+    scores = leaf(inputs["sequence"])
+    found = blackbox_ranks(scores, lam)
+    if untied(inputs["sequence"]):
+        close(found, outputs["rank_normalised"], 1e-6, "ranks / length")
+    else:  # theirs lies between our two answers
+        best, worst = (blackbox_ranks(scores.detach(), lam, ties=rule) for rule in ("min", "max"))
+        theirs = tensor(outputs["rank_normalised"])
+        assert ((best - 1e-6 <= theirs) & (theirs <= worst + 1e-6)).all()
+    if "grad_output" in inputs:
+        found.backward(tensor(inputs["grad_output"]))
+        close(scores.grad, outputs["grad_sequence"], 1e-6, "gradient")
+
+
+# ----------------------------------------------------------------------------------------------------------- rambo_recall_loss
+
+RECALL_WEIGHTS = {"log1p": "log", "log1p_log1p": "log_log", "identity": "identity"}
+
+
+def recall_settings(params) -> dict:
+    return {"lam": params["lambda_val"], "margin": params["margin"], "weight": RECALL_WEIGHTS[params["weight_fn"]]}
+
+
+@replay("rambo_recall_loss")
+def test_rambo_recall_loss(case):
+    scores, relevance = leaf(case["inputs"]["scores"]), torch.tensor(case["inputs"]["relevance"]).bool()
+    settings = recall_settings(case["params"])
+    loss = recall_loss(scores, relevance, **settings, reduction="positives", scale="rows")
+    loss.backward()
+    close(loss, case["outputs"]["loss"], 1e-6, "loss")
+    close(scores.grad, case["outputs"]["grad_scores"], 1e-6, "gradient")
+    rows, columns = scores.shape
+    in_true_scale = recall_loss(scores.detach(), relevance, **settings, reduction="positives")
+    if rows == columns:
+        close(in_true_scale, case["outputs"]["loss"], 1e-6, "square scores: rows and row length are one number")
+    elif in_true_scale > 0:
+        assert abs(in_true_scale.item() - case["outputs"]["loss"]) > 1e-3, "multiplying by the number of rows changes the loss"
+
+
+@replay("rambo_recall_loss", keep=lambda case: "grad_embeddings" in case["outputs"])
+def test_rambo_recall_loss_on_embeddings(case):
+    embeddings, settings = leaf(case["inputs"]["embeddings"]), recall_settings(case["params"])
+    relevance = torch.tensor(case["inputs"]["relevance"]).bool()
+    scores = embeddings @ embeddings.T
+    loss = recall_loss(scores, relevance, **settings, reduction="positives", scale="rows")
+    loss.backward()
+    close(embeddings.grad, case["outputs"]["grad_embeddings"], 1e-6, "gradient")
+    labels = relevance.int().argmax(1)
+    if torch.equal(labels[:, None] == labels, relevance):  # each query is its own first positive: the module with include_query
+        module = RecallLoss(**settings, reduction="positives", scale="rows", include_query=True, normalize=False)
+        again = leaf(case["inputs"]["embeddings"])
+        module(again, labels).backward()
+        close(again.grad, case["outputs"]["grad_embeddings"], 1e-6, "gradient through the module")
+
+
+# -------------------------------------------------------------------------------------------------------------- rambo_map_loss
+
+@replay("rambo_map_loss")
+def test_rambo_map_loss(case):
+    params = case["params"]
+    module = MapLoss(params["lambda_val"], params["margin"], params["interclass_coef"], memory=params["batch_memory"], eps=1e-5)
+    for number, step in enumerate(case["steps"]):
+        scores, targets = leaf(step["scores"]), torch.tensor(step["targets"]).bool()
+        noise = tensor(step["randn_cross_batch"]).T  # recorded as classes x samples, and in one row
+        loss = module(scores, targets, noise, tensor(step["randn_interclass"]).view(scores.shape))
+        loss.backward()
+        close(loss, step["loss"], 1e-6, f"loss of step {number}")
+        close(scores.grad, step["grad_scores"], 1e-6, f"gradient of step {number}")
+
+
+# ------------------------------------------------------------------------------------------------------------ rambo_ap_roadmap
+
+def roadmap_settings(case) -> dict:
+    return {"lam": case["params"]["lambda_val"], "margin": case["params"]["margin"], "noise": tensor(case["inputs"]["randn"])}
+
+
+@replay("rambo_ap_roadmap")
+def test_rambo_ap_roadmap(case):
+    scores, relevance = leaf(case["inputs"]["scores"]), torch.tensor(case["inputs"]["target"]).bool()
+    loss = 1 - blackbox_ap(scores, relevance, **roadmap_settings(case), eps=1e-5).mean()
+    loss.backward()
+    close(loss, case["outputs"]["loss"], 1e-6, "loss")
+    close(scores.grad, case["outputs"]["grad_scores"], 1e-6, "gradient")
+    ours = blackbox_ap(scores.detach(), relevance, **roadmap_settings(case))
+    assert torch.equal(ours.isnan(), ~relevance.any(1))  # there such a row counts as AP 0
+    if not relevance.any(1).all():
+        assert 1 - ours.nanmean().item() < case["outputs"]["loss"] - 1e-3
+
+
+@replay("rambo_ap_roadmap", keep=lambda case: "grad_embeddings" in case["outputs"])
+def test_rambo_ap_roadmap_on_embeddings(case):
+    embeddings, relevance = leaf(case["inputs"]["embeddings"]), torch.tensor(case["inputs"]["target"]).bool()
+    scores, theirs = embeddings @ embeddings.T, tensor(case["inputs"]["scores"])
+    if relevance.shape != scores.shape:  # each row lacks the query's own column; queries without a positive are left out
+        others = ~torch.eye(len(embeddings), dtype=torch.bool)
+        labels = torch.tensor(case["inputs"]["labels"])
+        kept = ((labels[:, None] == labels) & others).any(1)
+        scores = scores[others].view(len(embeddings), -1)[kept]
+    close(scores, theirs, 1e-12, "scores")
+    loss = 1 - blackbox_ap(scores, relevance, **roadmap_settings(case), eps=1e-5).mean()
+    loss.backward()
+    close(embeddings.grad, case["outputs"]["grad_embeddings"], 1e-6, "gradient")
+
+
+@replay("rambo_ap_roadmap", keep=lambda case: "grad_embeddings" in case["outputs"] and case["params"]["margin"] == 0)
+def test_rambo_ap_roadmap_through_the_module(case):
+    "Without a margin there is no noise, and the module needs nothing but embeddings and labels."
+    embeddings, query_in = leaf(case["inputs"]["embeddings"]), len(case["inputs"]["scores"][0]) == len(case["inputs"]["embeddings"])
+    module = BlackboxAPLoss(case["params"]["lambda_val"], margin=0.0, include_query=query_in, normalize=False)
+    loss = module(embeddings, torch.tensor(case["inputs"]["labels"]))
+    loss.backward()
+    close(loss, case["outputs"]["loss"], 2e-5, "loss, up to their 1e-5 in the denominator")
+    close(embeddings.grad, case["outputs"]["grad_embeddings"], 1e-6, "gradient")
