@@ -18,6 +18,7 @@ _PUBLIC = {
     "fused": ("smooth_ap_with_gradient", "EmbeddingMemory"),
     "smooth_ap": ("smooth_ap", "SmoothAPLoss"),
     "blackbox": ("blackbox_ranks", "recall_loss", "blackbox_ap", "RecallLoss", "BlackboxAPLoss", "MapLoss", "ScoreMemory"),
+    "fastap": ("fast_ap", "FastAPLoss"),
     "hierarchical_ap": ("levels_from_labels", "relevance_from_levels", "relevance_from_weights", "h_ap", "ap_at_level", "ndcg", "asi",
                         "step_upper", "step_lower", "smooth_h_ap", "HAPLoss", "ClusterLoss", "HAPPIERLoss"),
     "surrogates": ("sup_ap", "soft_bin_ap", "calibration_loss", "csl_loss", "SupAPLoss", "SoftBinAPLoss", "CalibrationLoss", "ROADMAPLoss",

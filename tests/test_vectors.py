@@ -17,7 +17,7 @@ import torch
 from smoothap_nb import (ClusterLoss, CSLLoss, HAPLoss, HAPPIERLoss, ROADMAPLoss, SmoothAPLoss, SoftBinAPLoss, SupAPLoss, ap_at_level, asi,
                          average_precision, calibration_loss, evaluate_revisited, h_ap, levels_from_labels, ndcg, relevance_from_levels,
                          relevance_from_weights, smooth_ap, smooth_h_ap, soft_bin_ap, step_lower, step_upper, sup_ap)
-from smoothap_nb import BlackboxAPLoss, MapLoss, RecallLoss, blackbox_ap, blackbox_ranks, recall_loss
+from smoothap_nb import BlackboxAPLoss, FastAPLoss, MapLoss, RecallLoss, blackbox_ap, blackbox_ranks, fast_ap, recall_loss
 
 VECTORS = Path(os.environ.get("VECTORS_DIR") or Path(__file__).parent / "vectors")
 
@@ -649,3 +649,52 @@ def test_rambo_ap_roadmap_through_the_module(case):
     loss.backward()
     close(loss, case["outputs"]["loss"], 2e-5, "loss, up to their 1e-5 in the denominator")
     close(embeddings.grad, case["outputs"]["grad_embeddings"], 1e-6, "gradient")
+
+
+# ---------------------------------------------------------------------------------------------------------------------- fastap
+
+def queries_with_positives(labels: torch.Tensor) -> int:
+    return int(((labels[:, None] == labels).sum(1) > 1).sum())
+
+
+def at_a_kink(embeddings: torch.Tensor, bins: int) -> torch.Tensor:
+    "Rows that take part in a distance on a node, where the slope jumps and each code takes one side."
+    place = (1 - embeddings @ embeddings.T) * bins / 2
+    near = ((place - place.round()).abs() < 1e-9) & ~torch.eye(len(embeddings), dtype=torch.bool)
+    return near.any(1) | near.any(0)
+
+
+@replay("fastap")
+def test_fastap(case):
+    bins, outputs = case["params"]["num_bins"], case["outputs"]
+    embeddings, labels = leaf(case["inputs"]["embeddings"]), torch.tensor(case["inputs"]["labels"])
+    loss = FastAPLoss(bins, normalize=False)(embeddings, labels)
+    loss.backward()
+    close(loss, outputs["official_loss"], 1e-12, "loss")
+    smooth, released = ~at_a_kink(embeddings.detach(), bins), tensor(outputs["official_grad_embeddings"])
+    # the released backward drops the mean over V queries and the 2 of d = 2 - 2 s
+    factor = queries_with_positives(labels) / 2
+    close(embeddings.grad[smooth] * factor, released[smooth], 1e-9, "released gradient")
+    if factor != 1 and embeddings.grad.abs().max() > 1e-6:
+        assert (embeddings.grad - released).abs().max() > 1e-9, "it is not the gradient of the loss"
+
+
+@replay("fastap")
+def test_fastap_on_scores(case):
+    "The pure function, with each query's own column cut out."
+    embeddings, labels = tensor(case["inputs"]["embeddings"]), torch.tensor(case["inputs"]["labels"])
+    others = ~torch.eye(len(labels), dtype=torch.bool)
+    cut = lambda matrix: matrix[others].view(len(labels), -1)
+    values = fast_ap(cut(embeddings @ embeddings.T), cut(labels[:, None] == labels), case["params"]["num_bins"])
+    close(1 - values.nanmean(), case["outputs"]["official_loss"], 1e-12, "loss")
+
+
+@replay("fastap")
+def test_fastap_of_pytorch_metric_learning(case):
+    bins, outputs = case["params"]["num_bins"], case["outputs"]
+    embeddings = leaf(case["inputs"]["embeddings"])
+    loss = FastAPLoss(bins)(embeddings, torch.tensor(case["inputs"]["labels"]))
+    loss.backward()
+    close(loss, outputs["pml_loss"], 1e-12, "loss")
+    smooth = ~at_a_kink(torch.nn.functional.normalize(embeddings.detach(), dim=1), bins)
+    close(embeddings.grad[smooth], tensor(outputs["pml_grad_embeddings"])[smooth], 1e-9, "gradient")
