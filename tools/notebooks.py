@@ -34,7 +34,8 @@ def run(path: Path, save: bool = True, timeout: int = 600) -> nbformat.NotebookN
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     os.environ.setdefault("PYTHONHASHSEED", "0")
     nb = nbformat.read(path, as_version=4)
-    NotebookClient(nb, timeout=timeout, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}}).execute()
+    NotebookClient(nb, timeout=timeout, kernel_name="python3", coalesce_streams=True,  # or prints split where the clock will
+                   resources={"metadata": {"path": str(path.parent)}}).execute()
     if save:
         for cell in nb.cells:
             cell.metadata.pop("execution", None)
