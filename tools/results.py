@@ -39,7 +39,7 @@ def demo_table() -> str:
             values = [r["metrics"][who][key] for r in found]
             cells.append(f"{statistics.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})")
         lines.append(f"| {who} | " + " | ".join(cells) + " |")
-    first, env = found[0], found[0]["environment"]
+    first, env = found[0], found[0]["training"]["environment"]
     seconds = [r["training"]["seconds"] for r in found]
     seeds = ", ".join(str(r["seed"]) for r in found)
     lines += ["", f"`{first['experiment']}`: {first['config']['model']['backbone']}, {first['config']['data']['size']} px, {first['config']['optim']['steps']} steps; "
