@@ -25,7 +25,7 @@ def say(text: str) -> None:
     "A line for the person at the terminal."
     typer.echo(text)
 
-# %% ../nbs/92_cli.ipynb #482eebaf
+# %% ../nbs/92_cli.ipynb #ef2191e3
 @app.command()
 def train(
     experiment: Annotated[str, typer.Argument(help="A name from `smoothap experiments`, or a .toml file.")],
@@ -63,9 +63,10 @@ def train(
             f"batches of {chosen.batch.classes} x {chosen.batch.images}, {chosen.optim.steps:,} steps on {device}")
         if training.resume():
             say(f"resumed at step {training.step}")
+        here = environment(device)  # asked now: the checkout may change while the network trains
         fit(training, progress=not quiet)
         save_model(training.model, run)
-        facts = {"experiment": chosen.name, "steps": training.step, "seconds": round(training.seconds, 1), "environment": environment(device)}
+        facts = {"experiment": chosen.name, "steps": training.step, "seconds": round(training.seconds, 1), "environment": here}
         write_atomic(run / "run.json", json.dumps(facts, indent=1) + "\n")
     record, shown = measure(run, progress=not quiet)
     page = write_report(run, record, shown)
@@ -83,7 +84,7 @@ def table(metrics: dict[str, dict]) -> str:
     lines += [f"{name:<{width}}" + "".join(f"{row[k]:>9.3f}" for k in keys) for name, row in metrics.items()]
     return "\n".join(lines)
 
-# %% ../nbs/92_cli.ipynb #6fe9f35e
+# %% ../nbs/92_cli.ipynb #dbd24785
 @app.command()
 def evaluate(run: Annotated[Path, typer.Argument(help="The folder that `smoothap train` wrote.")],
              quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False) -> None:
@@ -104,12 +105,13 @@ def search(image: Annotated[Path, typer.Argument(help="The picture to look for."
            sheet: Annotated[Path, typer.Option(help="Where the contact sheet goes.")] = Path("search.png"),
            quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False) -> None:
     "Query by example on your own pictures: print the ranking, write a contact sheet."
+    from smoothap_nb.glyphs import data_root
     from smoothap_nb.search import contact_sheet
     from smoothap_nb.search import search as look
     from smoothap_nb.training import load_run
 
     model, transform = load_run(run)
-    results = look(image, gallery, model, transform, k=k, progress=not quiet)
+    results = look(image, gallery, model, transform, k=k, cache=data_root() / "search", progress=not quiet)
     for place, (path, score) in enumerate(results, 1):
         say(f"{place:>4}  {score:.4f}  {path}")
     say(f"contact sheet: {contact_sheet(image, results, sheet)}")
