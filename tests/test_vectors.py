@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from smoothap_nb import (ClusterLoss, CSLLoss, HAPLoss, HAPPIERLoss, ROADMAPLoss, SmoothAPLoss, SoftBinAPLoss, SupAPLoss, ap_at_level, asi,
-                         average_precision, calibration_loss, evaluate_revisited, h_ap, levels_from_labels, ndcg, relevance_from_levels,
+                         average_precision, calibration_loss, evaluate, evaluate_revisited, h_ap, levels_from_labels, ndcg, relevance_from_levels,
                          relevance_from_weights, smooth_ap, smooth_h_ap, soft_bin_ap, step_lower, step_upper, sup_ap)
 from smoothap_nb import BlackboxAPLoss, FastAPLoss, MapLoss, RecallLoss, blackbox_ap, blackbox_ranks, fast_ap, recall_loss
 
@@ -452,6 +452,91 @@ def test_hap_metric_batch_mean(case):
             assert means[f"AP_level{column}"] != pytest.approx(ap.nanmean().item(), abs=1e-3)
         else:
             close(ap.mean(), means[f"AP_level{column}"], 1e-6, f"AP, column {column}")
+
+
+# ------------------------------------------------------------------------------------------- hap_metric, a whole set at once
+
+def whole_set(case) -> tuple[torch.Tensor, torch.Tensor]:
+    "Embeddings and labels (coarse to fine) of a case; a list of levels that is ranked already becomes a gallery of one dimension."
+    inputs = HAP_METRIC[case["inputs"]["same_as"]]["inputs"] if "same_as" in case["inputs"] else case["inputs"]
+    return tensor(inputs["embeddings"]), finest_last(inputs["labels"])
+
+
+@replay("hap_metric", keep=lambda case: case["params"].get("relevance") in ("pop", "counts exclude the query"))
+def test_hap_metric_of_a_whole_set(case):
+    (embeddings, labels), outputs, params = whole_set(case), case["outputs"], case["params"]
+    found = evaluate(embeddings, labels, metrics=("H-AP", "NDCG", "ASI", "mAP"), alpha=params["alpha"], normalize=False, per_query=True,
+                     extra_fine=int(params["relevance"] == "pop"), memory=100_000)["per_query"]
+    right = ~torch.tensor(outputs["rows_hit_by_double_count_bug"])
+    close(torch.from_numpy(found["H-AP"])[right], tensor(outputs["per_query"]["hap"])[right], 1e-6, "H-AP")
+    for ours, theirs, atol in (("NDCG", "ndcg", 1e-6), ("ASI", "asi", 1e-9), ("mAP", "ap_level0", 1e-9)):
+        if theirs in outputs["per_query"]:
+            close(torch.from_numpy(found[ours]), outputs["per_query"][theirs], atol, ours)
+
+
+@replay("hap_metric", keep=lambda case: "ap_level0" in case["outputs"]["per_query"])
+def test_hap_metric_levels_of_a_whole_set(case):
+    "Each of their columns is a label of its own: the finest level of the labels up to it."
+    (embeddings, labels), outputs, depth = whole_set(case), case["outputs"], case["params"]["L"]
+    for column in range(depth):
+        recorded = outputs["per_query"]
+        cuts = sorted(int(name.split("_")[2]) for name in recorded if name.startswith("r_at_") and name.endswith(f"_level{column}"))
+        result = evaluate(embeddings, labels[:, :depth - column], metrics=("mAP", "mAP@R", "P@1", *(f"R@{k}" for k in cuts)), normalize=False,
+                          per_query=True)
+        found = {name: torch.from_numpy(value) for name, value in result["per_query"].items()}
+        close(found["mAP"], recorded[f"ap_level{column}"], 1e-9, f"AP, column {column}")
+        close(found["mAP@R"], recorded[f"map_at_R_level{column}"], 1e-9, f"mAP@R, column {column}")
+        for k in cuts:  # a query without positives is a miss there, and left out here
+            close(found[f"R@{k}"].nan_to_num(0), recorded[f"r_at_{k}_level{column}"], 1e-9, f"R@{k}, column {column}")
+        for name, mean in outputs.get("batch_mean", {}).items():
+            ours = name.removesuffix(f"_level{column}").replace("AP", "mAP").replace("mmAP", "mAP")
+            if not name.endswith(f"_level{column}") or ours not in result:
+                continue
+            if ours in ("mAP", "mAP@R") and result["queries_skipped"]:  # the released mean is 0 as soon as one query has no positive
+                assert abs(mean - result[ours]) > 1e-3, name
+            else:
+                share = 1 - result["queries_skipped"] / len(labels) if ours[1] == "@" else 1
+                close(torch.tensor(result[ours] * share, dtype=torch.float64), mean, 1e-6, name)
+
+
+@replay("hap_metric", keep=lambda case: "sorted_level" in case["inputs"])
+def test_hap_metric_of_a_given_ranking(case):
+    "One query at 1 on a line, and a gallery further and further away."
+    for row, levels in enumerate(case["inputs"]["sorted_level"]):
+        depth, recorded = case["params"]["L"], {name: values[row] for name, values in case["outputs"]["per_query"].items()}
+        gallery = torch.linspace(1, 0.1, len(levels), dtype=torch.float64)[:, None]
+        labels = torch.tensor([[0] * level + [1] * (depth - level) for level in levels])
+        arguments = (torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, depth, dtype=torch.int64), gallery, labels, ("NDCG", "ASI"))
+        if not any(levels):
+            with pytest.raises(ValueError, match="no query has a positive"):
+                evaluate(*arguments, normalize=False)
+            continue
+        found = evaluate(*arguments, normalize=False)
+        close(torch.tensor(found["NDCG"], dtype=torch.float64), recorded["ndcg"], 1e-6, "NDCG")
+        close(torch.tensor(found["ASI"], dtype=torch.float64), recorded["asi"], 1e-9, "ASI")
+
+
+# --------------------------------------------------------------------------------------------------------------- ap_metrics_pml
+
+PML_NAMES = {"mean_average_precision": "mAP", "mean_average_precision_at_r": "mAP@R", "precision_at_1": "P@1", "r_precision": "R-precision"}
+
+
+@replay("ap_metrics_pml")
+def test_ap_metrics_pml(case):
+    embeddings, labels = tensor(case["inputs"]["embeddings"]), torch.tensor(case["inputs"]["labels"])
+    outputs, kept = case["outputs"], ~torch.tensor(case["outputs"]["query_dropped"])
+    names = {theirs: ours for theirs, ours in PML_NAMES.items() if theirs in outputs}
+    bounds = [evaluate(embeddings, labels, metrics=tuple(names.values()), ties=ties, per_query=True, normalize=False) for ties in ("max", "min")]
+    assert bounds[0]["queries_skipped"] == int((~kept).sum())
+    tied = len(embeddings.unique(dim=0)) < len(embeddings)  # inside a tie their order is arbitrary
+    for theirs, ours in names.items():
+        worst, best = (torch.from_numpy(found["per_query"][ours])[kept] for found in bounds)
+        if not tied:
+            close(worst, outputs[theirs]["per_query"], 1e-12, theirs)
+            close(torch.tensor(bounds[0][ours], dtype=torch.float64), outputs[theirs]["mean"], 1e-12, theirs)
+        elif ours != "mAP":  # AP of a tie is read after the whole group, not in an order of it
+            recorded = tensor(outputs[theirs]["per_query"])
+            assert (worst - 1e-12 <= recorded).all() and (recorded <= best + 1e-12).all(), theirs
 
 
 # -------------------------------------------------------------------------------------------------------------------- hap_loss
