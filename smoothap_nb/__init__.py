@@ -23,7 +23,7 @@ _PUBLIC = {
                         "step_upper", "step_lower", "smooth_h_ap", "HAPLoss", "ClusterLoss", "HAPPIERLoss"),
     "surrogates": ("sup_ap", "soft_bin_ap", "calibration_loss", "csl_loss", "SupAPLoss", "SoftBinAPLoss", "CalibrationLoss", "ROADMAPLoss",
                    "CSLLoss"),
-    "evaluation": ("evaluate",),
+    "evaluation": ("evaluate", "nearest_neighbours", "evaluate_neighbours", "RetrievalMetrics"),
     "glyphs": ("Glyphs", "glyph_statistics"),
     "sampling": ("MPerClassSampler",),
     "models": ("EmbeddingModel", "ImageTransform"),
