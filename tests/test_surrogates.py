@@ -103,7 +103,7 @@ def test_csl_equals_its_definition():
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 12), st.integers(0, 2**31), st.floats(0.001, 1.0), st.floats(0.001, 0.3), st.floats(0, 200), st.floats(0.005, 2))
 def test_sup_ap_loss_is_at_least_the_ap_loss(positives, seed, tau, delta, rho, spread):
-    "Property: 1 - AP <= 1 - SupAP for every tau, delta, rho >= 0 with the default start and offset."
+    "For every tau, delta and rho >= 0 with the default start and offset."
     random = torch.Generator().manual_seed(seed)
     scores = spread * torch.randn(3, 14, generator=random, dtype=torch.float64)
     relevance = torch.zeros(3, 14, dtype=torch.bool)
@@ -179,6 +179,14 @@ def test_permuting_the_gallery_changes_nothing(function):
     scores, relevance = rankings()
     order = torch.randperm(scores.shape[1], generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(function(scores[:, order], relevance[:, order]), function(scores, relevance), rtol=0, atol=1e-12)
+
+
+def test_relatives_under_other_names():
+    "SupAP is the surrogate of H-AP on a tree of one level, SoftBin is FastAP with one bin fewer."
+    from smoothap_nb import fast_ap, smooth_h_ap
+    scores, relevance = rankings()
+    torch.testing.assert_close(sup_ap(scores, relevance), smooth_h_ap(scores, relevance.long(), relevance.double()), rtol=0, atol=1e-12)
+    torch.testing.assert_close(soft_bin_ap(scores, relevance, 11), fast_ap(scores, relevance, bins=10), rtol=0, atol=1e-12)
 
 
 def test_a_perfect_ranking_costs_nothing_once_the_gap_is_wide():
@@ -276,8 +284,7 @@ def test_cuda_agrees_with_the_cpu(loss):
 @pytest.mark.cuda
 def test_csl_on_cuda():
     labels = torch.tensor([[0, 0], [0, 1], [1, 2], [1, 3]])
-    loss = CSLLoss(labels, 5, generator=torch.Generator().manual_seed(0))
-    embeddings = batch(4)[0].float()
+    loss, embeddings = CSLLoss(labels, 5), batch(4)[0].float()
     torch.testing.assert_close(loss.cuda()(embeddings.cuda(), labels.cuda()).cpu(), loss.cpu()(embeddings, labels))
 
 
@@ -285,7 +292,7 @@ def test_csl_on_cuda():
 
 def test_csl_loss_takes_any_class_numbers_and_prefix_levels():
     classes = torch.tensor([[7, 3], [7, 9], [2, 3], [2, 9]])  # fine numbers repeat across groups: only a whole prefix counts
-    loss = CSLLoss(classes, 6, generator=torch.Generator().manual_seed(0)).double()
+    loss = CSLLoss(classes, 6).double()
     assert loss.margins == pytest.approx((0.45, 0.25))
     embeddings = batch(5, dim=6)[0]
     labels = classes[torch.tensor([3, 0, 0, 2, 1])]
@@ -299,10 +306,18 @@ def test_csl_loss_takes_any_class_numbers_and_prefix_levels():
 def test_csl_with_one_group_has_a_finite_gradient():
     "All classes share the coarse label: that level has no negatives."
     classes = torch.tensor([[0, 0], [0, 1], [0, 2]])
-    loss = CSLLoss(classes, 4, generator=torch.Generator().manual_seed(0))
+    loss = CSLLoss(classes, 4)
     embeddings = batch(3, dim=4, dtype=torch.float32)[0].requires_grad_()
     loss(embeddings, classes).backward()
     assert embeddings.grad.isfinite().all() and embeddings.grad.abs().sum() > 0
+
+
+def test_csl_ignores_references_and_offers_its_proxies_to_an_optimiser():
+    classes = torch.tensor([[0, 0], [0, 1]])
+    loss, embeddings = CSLLoss(classes, 4), batch(2, dim=4, dtype=torch.float32)[0]
+    with_references = loss(embeddings, classes, ref_emb=embeddings, ref_labels=classes, query_index=torch.arange(2))
+    assert torch.equal(with_references, loss(embeddings, classes))
+    assert loss.parameter_group(lr=10.0) == {"params": [loss.proxies], "lr": 10.0}
 
 
 def test_csl_margins_follow_the_published_ones():
@@ -313,7 +328,7 @@ def test_csl_margins_follow_the_published_ones():
 # --------------------------------------------------------------------------------------------------------------------- bad input
 
 @pytest.mark.parametrize("setting, message", [
-    ({"tau": 0.0}, "tau must be a finite number above 0"), ({"tau": float("nan")}, "tau"), ({"delta": -0.1}, "delta"), ({"rho": -1.0}, "rho must be at least 0"),
+    ({"tau": 0.0}, "tau must be a finite number above 0"), ({"tau": float("nan")}, "tau"), ({"delta": -0.1}, "delta"), ({"rho": -1.0}, "rho must be a finite number from 0 up"),
     ({"rho": float("inf")}, "rho must be a finite number"), ({"offset": float("nan")}, "offset must be a finite number"),
     ({"start": "half"}, "start must be a finite number"), ({"ties": "min"}, "ties must be one of 'average', 'max'"),
 ], ids=str)
@@ -340,10 +355,10 @@ def test_scores_and_relevance_are_checked(function):
 
 
 @pytest.mark.parametrize("make, message", [
-    (lambda: SoftBinAPLoss(1), "centres must be an integer of at least 2"), (lambda: SoftBinAPLoss(20.0), "centres"),
+    (lambda: SoftBinAPLoss(1), "centres must be at least 2"), (lambda: SoftBinAPLoss(20.0), "centres must be a whole number"),
     (lambda: CalibrationLoss(pos_margin=math.inf), "pos_margin must be a finite number"), (lambda: CalibrationLoss(neg_margin=None), "neg_margin"),
     (lambda: ROADMAPLoss(calibration_weight=-1), "calibration_weight must be at least 0"), (lambda: ROADMAPLoss(sup_ap_weight=math.nan), "sup_ap_weight"),
-    (lambda: CSLLoss(torch.tensor([[0, 1], [0, 1]]), 4), "2 rows, 1 of them different"), (lambda: CSLLoss(torch.tensor([[0, 1]]), 0), "dim must be"),
+    (lambda: CSLLoss(torch.tensor([[0, 1], [0, 1]]), 4), "2 rows, 1 of them different"), (lambda: CSLLoss(torch.tensor([[0, 1]]), 0), "dim must be a whole number"),
     (lambda: CSLLoss(torch.tensor([[0, 1], [0, 2]]), 4, margins=(0.3,)), "1 margins and 2 levels"),
     (lambda: CSLLoss(torch.tensor([[0, 1], [0, 2]]), 4, margins=()), "margins are empty"), (lambda: CSLLoss(torch.tensor([0, 1]), 4, scale=0), "scale"),
 ])
@@ -355,21 +370,21 @@ def test_settings_are_checked(make, message):
 def test_csl_inputs_are_checked():
     classes = torch.tensor([[0, 0], [0, 1]])
     loss, embeddings = CSLLoss(classes, 4), batch(2, dim=4)[0].float()
-    with pytest.raises(ValueError, match=r"labels hold \[0, 7\], which is not among the 2 class labels"):
+    with pytest.raises(ValueError, match=r"labels hold \[0, 7\], which is not among the 2 class_labels"):
         loss(embeddings, torch.tensor([[0, 0], [0, 7]]))
-    with pytest.raises(ValueError, match="ref_emb is not used: CSLLoss compares images with its own proxies"):
-        loss(embeddings, classes, ref_emb=embeddings, ref_labels=classes)
-    with pytest.raises(ValueError, match="dimensions, the proxies 4"):
+    with pytest.raises(ValueError, match="indices_tuple is not used: every embedding is compared with every proxy"):
+        loss(embeddings, classes, (torch.tensor([0]),) * 3)
+    with pytest.raises(ValueError, match="dimensions, the proxies have 4"):
         loss(torch.randn(2, 3), classes)
-    with pytest.raises(ValueError, match="labels have 3 levels, the classes 2"):
+    with pytest.raises(ValueError, match="labels have 3 levels, class_labels have 2"):
         loss(embeddings, torch.zeros(2, 3, dtype=torch.long))
     with pytest.raises(TypeError, match="class_labels must be integers"):
         CSLLoss(torch.rand(3, 2), 4)
-    with pytest.raises(ValueError, match="levels must lie in 0 ... 1"):
+    with pytest.raises(ValueError, match="levels reach 2, but there are 1 margins"):
         csl_loss(torch.rand(1, 2), torch.tensor([[2, 0]]), (0.3,))
     with pytest.raises(TypeError, match="levels must be a tensor of integers"):
         csl_loss(torch.rand(1, 2), torch.rand(1, 2), (0.3,))
-    with pytest.raises(ValueError, match="they must match"):
+    with pytest.raises(ValueError, match="levels have shape"):
         csl_loss(torch.rand(1, 2), torch.zeros(1, 3, dtype=torch.long), (0.3,))
 
 
