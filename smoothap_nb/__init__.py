@@ -24,7 +24,7 @@ _PUBLIC = {
     "surrogates": ("sup_ap", "soft_bin_ap", "calibration_loss", "csl_loss", "SupAPLoss", "SoftBinAPLoss", "CalibrationLoss", "ROADMAPLoss",
                    "CSLLoss"),
     "evaluation": ("evaluate", "nearest_neighbours", "evaluate_neighbours", "RetrievalMetrics"),
-    "glyphs": ("Glyphs", "glyph_statistics"),
+    "glyphs": ("Glyphs", "glyph_batch", "glyph_statistics"),
     "sampling": ("MPerClassSampler",),
     "models": ("EmbeddingModel", "ImageTransform"),
     "config": ("Experiment", "load_experiment"),

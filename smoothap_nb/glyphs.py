@@ -32,7 +32,7 @@ from .ranking import check_choice
 __all__ = ['FACES', 'SPLITS', 'font_file', 'drawable', 'draw_character', 'shrink', 'draw_face', 'lookalikes', 'select_characters',
            'cut_name', 'name_tree', 'character_table', 'GlyphStore', 'build_glyphs', 'split_of', 'glyph_key',
            'data_root', 'write_glyphs', 'read_glyphs', 'load_glyphs', 'distortion_keys', 'check_strength', 'distort',
-           'Glyphs', 'glyph_statistics']
+           'Glyphs', 'glyph_statistics', 'choose_batch', 'glyph_batch']
 
 # %% ../nbs/10_glyphs.ipynb #9317dd0f
 FACES = {  # face -> its file among matplotlib's fonts
@@ -577,3 +577,63 @@ def glyph_statistics(dataset: Glyphs) -> dict:
     sizes = dataset.labels[:, -1].unique(return_counts=True)[1]
     return {"images": len(dataset), "classes": counts["character"], "images_per_class": len(dataset) / counts["character"],
             "smallest_class": int(sizes.min()), "largest_class": int(sizes.max()), **counts}
+
+# %% ../nbs/10_glyphs.ipynb #8b8e295e
+def choose_batch(labels: Tensor, groups: int = 8, families: int = 3, characters: int = 4, images: int = 4, skip: tuple[int, ...] = ()) -> Tensor:
+    """Indices of a batch with every level of the tree in it: the groups with the most families that are large enough, then the first of everything.
+
+    Args:
+        labels: (N, 3) group, family, character.
+        groups, families, characters, images: how many of each; families in each group, characters in each family, and so on.
+        skip: groups to leave out.
+
+    Returns:
+        (groups * families * characters * images,) indices, pictures of one character together.
+
+    Raises:
+        ValueError: the labels do not hold that many.
+    """
+    of_character: dict[int, list[int]] = {}
+    tree: dict[int, dict[int, dict[int, None]]] = {}
+    for index, (group, family, character) in enumerate(labels.tolist()):
+        of_character.setdefault(character, []).append(index)
+        tree.setdefault(group, {}).setdefault(family, {})[character] = None
+    enough = {g: {f: [c for c in cs if len(of_character[c]) >= images] for f, cs in fs.items()} for g, fs in tree.items() if g not in skip}
+    enough = {g: [f for f, cs in fs.items() if len(cs) >= characters] for g, fs in enough.items()}
+    chosen = sorted((g for g, fs in enough.items() if len(fs) >= families), key=lambda g: (-len(enough[g]), g))[:groups]
+    if len(chosen) < groups:
+        raise ValueError(f"only {len(chosen)} groups have {families} families of {characters} characters with {images} images; {groups} were asked for")
+    picked = []
+    for g in chosen:
+        for f in enough[g][:families]:
+            for c in [c for c in tree[g][f] if len(of_character[c]) >= images][:characters]:
+                picked += of_character[c][:images]
+    return torch.tensor(picked)
+
+
+def glyph_batch() -> dict:
+    """A batch of 384 held-out glyphs with the demo network's embeddings, from a file in the package.
+
+    Returns:
+        dict with `images` (384, 32, 32) uint8, distorted as in evaluation; `labels` (384, 3) group, family, character;
+        `trained` and `untrained` (384, D) float32 with rows of length 1; `captions`, a list of Unicode names;
+        `made`, a dict that says by which commit, experiment and seed.
+
+    Raises:
+        FileNotFoundError: the package was installed without its data.
+    """
+    path = _home() / "data" / "glyph_batch.safetensors"
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing: reinstall smoothap_nb, or make the file with python tools/glyph_batch.py RUN")
+    with safe_open(path, "pt") as file:
+        out = {key: file.get_tensor(key) for key in ("images", "labels", "trained", "untrained")}
+        facts = file.metadata()
+    out |= {name: F.normalize(out[name].float(), dim=1) for name in ("trained", "untrained")}
+    return out | {"captions": json.loads(facts["captions"]), "made": json.loads(facts["made"])}
+
+
+def _home() -> Path:
+    "The package's folder."
+    import smoothap_nb
+
+    return Path(smoothap_nb.__file__).parent

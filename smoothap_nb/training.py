@@ -161,9 +161,10 @@ def unpack(tensors: dict[str, Tensor], state: dict, model: nn.Module, optimizer:
     if "random.cuda" in tensors and torch.cuda.is_available():
         torch.cuda.set_rng_state(tensors["random.cuda"])
 
-# %% ../nbs/14_training.ipynb #019f9eaf
+# %% ../nbs/14_training.ipynb #2a1bb2dc
 LOSSES = {  # name in an experiment: (class, whether it takes the labels of all levels)
     "smooth_ap": ("SmoothAPLoss", False), "sup_ap": ("SupAPLoss", False), "roadmap": ("ROADMAPLoss", False), "soft_bin_ap": ("SoftBinAPLoss", False),
+    "recall": ("RecallLoss", False), "blackbox_ap": ("BlackboxAPLoss", False), "fast_ap": ("FastAPLoss", False),
     "h_ap": ("HAPLoss", True), "happier": ("HAPPIERLoss", True), "csl": ("CSLLoss", True),
 }
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import unicodedata
 import warnings
+from pathlib import Path
 from collections import Counter, defaultdict
 
 import numpy as np
@@ -598,3 +599,17 @@ def test_statistics_and_description(splits):
     assert statistics["images"] == len(splits["val"]) and statistics["classes"] == statistics["character"] == len(set(splits["val"].characters))
     assert 4 <= statistics["smallest_class"] <= statistics["images_per_class"] <= statistics["largest_class"] <= 16
     assert repr(splits["val"]).startswith("Glyphs('val', size=32, strength=1, seed=0): ")
+
+
+def test_glyph_batch_is_the_data_it_says(monkeypatch):
+    from smoothap_nb.glyphs import glyph_batch
+
+    batch = glyph_batch()
+    assert batch["images"].shape == (384, 32, 32) and batch["images"].dtype == torch.uint8 and batch["labels"].shape == (384, 3)
+    assert [len(batch["labels"][:, level].unique()) for level in range(3)] == [8, 24, 96]
+    for name in ("trained", "untrained"):
+        torch.testing.assert_close(batch[name].norm(dim=1), torch.ones(384))
+    assert len(batch["captions"]) == 384 and {"commit", "experiment", "seed"} <= set(batch["made"])
+    monkeypatch.setattr("smoothap_nb.glyphs._home", lambda: Path("/nowhere"))
+    with pytest.raises(FileNotFoundError, match="tools/glyph_batch.py"):
+        glyph_batch()
