@@ -76,7 +76,7 @@ def _shifted(scores: Tensor, relevance: Tensor, margin: float, noise: Tensor | N
 # %% ../nbs/05_blackbox.ipynb #b034b368
 WEIGHTS = {"log_log": lambda r: torch.log1p(torch.log1p(r)), "log": torch.log1p, "identity": lambda r: r}
 
-# %% ../nbs/05_blackbox.ipynb #9ec3791e
+# %% ../nbs/05_blackbox.ipynb #76922518
 def _walk_rows(scores, lows, highs, marks, lengths, after, table, pessimistic, counts, looked_up):
     """Find each score's place among its row's sorted marks; count it there, and read the table there (compiled by numba).
 
@@ -84,24 +84,24 @@ def _walk_rows(scores, lows, highs, marks, lengths, after, table, pessimistic, c
     """
     reads = looked_up.shape[1] > 0
     for q in range(scores.shape[0]):
-        row, line, n = scores[q], marks[q], lengths[q]
-        begin, end = 0, n  # marks outside the range of the scores need no cells
-        while begin < n and line[begin] < lows[q]:
+        row, line, ends, hits, values, out = scores[q], marks[q], after[q], counts[q], table[q], looked_up[q]
+        begin, end = 0, lengths[q]  # marks outside the range of the scores need no cells
+        while begin < end and line[begin] < lows[q]:
             begin += 1
         while end > begin and line[end - 1] > highs[q]:
             end -= 1
-        if begin == end:  # every score has the same place (a -inf, an absent item, makes the range reach down to all marks)
-            counts[q, begin] += len(row)
+        if begin == end:  # all scores in one place
+            hits[begin] += len(row)
             if reads:
-                looked_up[q, :] = table[q, begin]
+                out[:] = values[begin]
             continue
         first, last = line[begin], line[end - 1]
+        cells = min(8 * (end - begin), max(2 * len(row), end - begin))
         span = np.float64(last) - np.float64(first)
-        cells = 1 if end - begin <= 8 else min(8 * (end - begin), max(2 * len(row), end - begin))
         scale = cells / span if span > 0 else 0.0
-        if not (scale < 1e300 and span < 1e300):
-            scale = 0.0  # all marks in one place, or too far apart to divide: halving alone does it
-        start = np.full(cells + 2, begin, np.int32)
+        if not (scale < 1e300 and span < 1e300):  # too near or too far apart to divide: one cell, and halving alone does it
+            scale = 0.0
+        start = np.full(cells + 2, begin, np.int32)  # of each cell: how many marks lie in earlier ones
         for k in range(begin, end):
             start[int((np.float64(line[k]) - first) * scale) + 1 if scale > 0 else 1] += 1
         for cell in range(cells + 1):
@@ -114,25 +114,26 @@ def _walk_rows(scores, lows, highs, marks, lengths, after, table, pessimistic, c
                 left = right = end
             else:
                 cell = int((np.float64(score) - first) * scale) if scale > 0 else 0
-                left, stop = int(start[cell]), int(start[cell + 1])
-                right = left
-                if left < stop:
-                    while stop - left > 8:
+                left = int(start[cell])
+                left += line[left] < score
+                if line[left] < score:  # a crowded cell
+                    stop = int(start[cell + 1])
+                    while left < stop:
                         middle = (left + stop) >> 1
                         if line[middle] < score:
                             left = middle + 1
                         else:
                             stop = middle
-                    while left < stop and line[left] < score:
-                        left += 1
-                    right = left
-                    if left < end and line[left] == score:
-                        right = int(after[q, left])
-            counts[q, right if pessimistic else left] += 1
+                right = left
+                if line[left] == score:
+                    right = ends[left]
+                    if not pessimistic:
+                        left, right = right, left
+            hits[right] += 1
             if reads:
-                looked_up[q, j] = table[q, left if pessimistic else right]
+                out[j] = values[left]
 
-# %% ../nbs/05_blackbox.ipynb #2668ae5a
+# %% ../nbs/05_blackbox.ipynb #95c40cea
 @functools.cache
 def _compiled_walk():
     "The loop above, compiled; None without numba."
@@ -150,11 +151,29 @@ _LONG = 1 << 15    # scores; below this the import of numba costs more than it g
 _CHUNK = 1 << 24   # scores searched at a time by PyTorch
 
 
-def _walk(scores: Tensor, marks: Tensor, lengths: Tensor, ties: str, table: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+def _sort(values: Tensor) -> tuple[Tensor, Tensor]:
+    "Rows in ascending order, and where each value came from (numpy sorts several times faster than PyTorch on a CPU)."
+    if values.device.type != "cpu":
+        return values.sort(dim=1)
+    order = torch.from_numpy(np.argsort(values.numpy(), axis=1))
+    return values.gather(1, order), order
+
+
+def _sorted_unless_walked(scores: Tensor) -> Tensor | None:
+    "The sorted rows where `_walk` has to search in them, None where it can count in one pass."
+    if scores.device.type != "cpu":
+        return scores.sort(dim=1).values
+    if scores.numel() >= _LONG and _compiled_walk() is not None:
+        return None
+    return torch.from_numpy(np.sort(scores.numpy(), axis=1))
+
+
+def _walk(scores: Tensor, ordered: Tensor | None, marks: Tensor, lengths: Tensor, ties: str, table: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
     """How many scores of its row are at or above each mark, and what the table says at each score's place.
 
     Args:
         scores: (Q, G) contiguous.
+        ordered: what `_sorted_unless_walked` says of them.
         marks: (Q, M) ascending; +inf beyond the row's own `lengths`.
         lengths: (Q,) int64, marks in each row.
         ties: "max" counts a score equal to a mark, "min" does not.
@@ -163,30 +182,22 @@ def _walk(scores: Tensor, marks: Tensor, lengths: Tensor, ties: str, table: Tens
     Returns:
         (Q, M) int64 counts, and (Q, G) table values or None.
     """
-    queries, gaps = len(scores), marks.shape[1] + 1
     pessimistic = ties == "max"
-    looked_up = None if table is None else scores.new_zeros(scores.shape)
-    after = torch.searchsorted(marks, marks, right=True)  # where each group of equal marks ends
-    walk = _compiled_walk() if scores.device.type == "cpu" and scores.numel() >= _LONG else None
-    if walk is not None:
-        counts = torch.zeros(queries, gaps, dtype=torch.int64)
-        empty = scores.new_zeros(queries, 0)
-        arrays = (scores, *scores.aminmax(dim=1), marks, lengths, after, empty if table is None else table)
-        walk(*(t.numpy() for t in arrays), pessimistic, counts.numpy(), (empty if looked_up is None else looked_up).numpy())
+    looked_up = scores.new_empty(scores.shape if table is not None else (len(scores), 0))
+    if ordered is None:
+        after = torch.searchsorted(marks, marks, right=True)  # where each group of equal marks ends
+        counts = torch.zeros(len(scores), marks.shape[1] + 1, dtype=torch.int64)
+        arrays = (scores, *scores.aminmax(dim=1), marks, lengths, after, looked_up if table is None else table)
+        _compiled_walk()(*(t.numpy() for t in arrays), pessimistic, counts.numpy(), looked_up.numpy())
+        counts = counts.flip(1).cumsum(1).flip(1)[:, 1:]
     else:
-        counts = torch.zeros(queries * gaps, dtype=torch.int64, device=scores.device)
-        offset = gaps * torch.arange(queries, device=scores.device)[:, None]
-        for part in torch.arange(scores.shape[1], device="cpu").split(max(1, _CHUNK // max(1, queries))):
-            part = slice(int(part[0]), int(part[-1]) + 1)
-            left = torch.searchsorted(marks, scores[:, part].contiguous())
-            right = torch.searchsorted(marks, scores[:, part].contiguous(), right=True)
-            counts += torch.bincount((offset + (right if pessimistic else left)).flatten(), minlength=len(counts))
-            if looked_up is not None:
-                looked_up[:, part] = table.gather(1, left if pessimistic else right)
-        counts = counts.view(queries, gaps)
-    return counts.flip(1).cumsum(1).flip(1)[:, 1:], looked_up
+        counts = scores.shape[1] - torch.searchsorted(ordered, marks, right=not pessimistic)
+        width = max(1, _CHUNK // max(1, len(scores)))
+        for part, out in zip(scores.split(width, 1), looked_up.split(width, 1) if table is not None else ()):
+            out.copy_(table.gather(1, torch.searchsorted(marks, part.contiguous(), right=not pessimistic)))
+    return counts, None if table is None else looked_up
 
-# %% ../nbs/05_blackbox.ipynb #4882f714
+# %% ../nbs/05_blackbox.ipynb #8dc683e7
 class _Positives(NamedTuple):
     "Where the positives are: each row's, in a block padded to the longest row."
 
@@ -211,22 +222,14 @@ def _find_positives(relevance: Tensor) -> _Positives:
     return _Positives(rows * relevance.shape[1] + columns, rows * width + place, present, lengths)
 
 
-def _sort(values: Tensor) -> tuple[Tensor, Tensor]:
-    "Rows in ascending order, and where each value came from (numpy sorts several times faster than PyTorch on a CPU)."
-    if values.device.type != "cpu":
-        return values.sort(dim=1)
-    order = torch.from_numpy(np.argsort(values.numpy(), axis=1))
-    return values.gather(1, order), order
-
-
-def _count_ranks(scores: Tensor, positives: _Positives, ties: str) -> tuple[Tensor, Tensor]:
+def _count_ranks(scores: Tensor, ordered: Tensor | None, positives: _Positives, ties: str) -> tuple[Tensor, Tensor]:
     "(Q, P) ranks of the positives in the whole list and among themselves, in float64; 1 in the padding."
     if ties == "average":
-        highs, lows = _count_ranks(scores, positives, "max"), _count_ranks(scores, positives, "min")
+        highs, lows = (_count_ranks(scores, ordered, positives, rule) for rule in ("max", "min"))
         return (highs[0] + lows[0]) / 2, (highs[1] + lows[1]) / 2
     block = positives.read(scores)
     marks, _ = _sort(block)
-    counts, _ = _walk(scores, marks, positives.lengths, ties)
+    counts, _ = _walk(scores, ordered, marks, positives.lengths, ties)
     below = torch.searchsorted(marks, block).clamp(max=marks.shape[1] - 1)
     if ties == "max":
         among_all, among_positives = counts.gather(1, below), positives.lengths[:, None] - below
@@ -237,19 +240,19 @@ def _count_ranks(scores: Tensor, positives: _Positives, ties: str) -> tuple[Tens
     return tuple((found + broken).masked_fill(~positives.present, 1) for found in (among_all, among_positives))
 
 
-def _rank_change(scores: Tensor, positives: _Positives, step: Tensor, ties: str, divisor: Tensor) -> Tensor:
+def _rank_change(scores: Tensor, ordered: Tensor | None, positives: _Positives, step: Tensor, ties: str, divisor: Tensor) -> Tensor:
     "(Q, G) change of every rank, over `divisor` (Q, 1), when each positive moves by its `step` (Q, P)."
     if ties == "average":
         one = torch.ones_like(divisor)
-        twice = _rank_change(scores, positives, step, "max", one) + _rank_change(scores, positives, step, "min", one)
-        return (twice.double() / 2 / divisor).to(scores.dtype)
+        twice = sum(_rank_change(scores, ordered, positives, step, rule, one).double() for rule in ("max", "min"))
+        return (twice / 2 / divisor).to(scores.dtype)
     before, width = positives.read(scores), positives.present.shape[1]
-    marks, order = _sort(torch.cat([before, before + step], 1))
+    block = torch.cat([before, before + step], 1)
+    marks, order = _sort(block)
     gain = positives.present.long()
     passing = torch.cat([-gain, gain], 1).gather(1, order).flip(1).cumsum(1).flip(1)  # that arrive above each mark, less those that leave
     passing = torch.cat([passing, passing.new_zeros(len(passing), 1)], 1)
-    counts, change = _walk(scores, marks, 2 * positives.lengths, ties, (passing / divisor).to(scores.dtype))
-    block = torch.cat([before, before + step], 1)
+    counts, change = _walk(scores, ordered, marks, 2 * positives.lengths, ties, (passing / divisor).to(scores.dtype))
     below = torch.searchsorted(marks, block).clamp(max=2 * width - 1)
     level = below if ties == "max" else torch.searchsorted(marks, block, right=True)
     old_count, new_count = counts.gather(1, below).split(width, 1)  # of the scores before the move
@@ -264,18 +267,19 @@ class _PositiveRanks(torch.autograd.Function):
     @staticmethod
     def forward(ctx, scores, positives, reach, ties):
         scores = scores.contiguous()
-        among_all, among_positives = _count_ranks(scores, positives, ties)
+        ordered = _sorted_unless_walked(scores)
+        among_all, among_positives = _count_ranks(scores, ordered, positives, ties)
         ctx.positives, ctx.ties = positives, ties
-        ctx.save_for_backward(scores, reach)
+        ctx.save_for_backward(scores, ordered, reach)
         ctx.mark_non_differentiable(among_positives)
         return among_all, among_positives
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad, _):
-        scores, reach = ctx.saved_tensors
+        scores, ordered, reach = ctx.saved_tensors
         step = (reach * grad).to(scores.dtype).masked_fill(~ctx.positives.present, 0)
-        change = _rank_change(scores, ctx.positives, step, ctx.ties, reach)
+        change = _rank_change(scores, ordered, ctx.positives, step, ctx.ties, reach)
         change.view(-1)[ctx.positives.flat] += 0 * step.view(-1)[ctx.positives.slot]  # 0 * NaN: a broken loss shows
         return change, None, None, None
 
