@@ -91,6 +91,7 @@ def test_pictures_of_the_page_are_there():
             assert (path.parent / figure["file"]).stat().st_size > 1000 and figure["alt"]
 
 
+@pytest.mark.slow
 def test_everything_runs_in_a_tiny_form(tmp_path):
     done = subprocess.run([sys.executable, "-m", "benchmarks", "--tiny", "--out", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]

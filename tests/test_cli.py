@@ -15,7 +15,8 @@ from smoothap_nb import training as T
 from toydata import ToyData, ToyNet
 
 ROOT = Path(__file__).resolve().parent.parent
-SETTINGS = [f"--set={s}" for s in ("data.size=16", "batch.classes=4", "batch.images=3", "optim.steps=4", "model.dim=8", "checkpoint_every=2", "log_every=1")]
+SETTINGS = [f"--set={s}" for s in ("data.size=16", "batch.classes=4", "batch.images=3", "optim.steps=4", "model.dim=8", "checkpoint_every=2", "log_every=1",
+                                    "evaluate.metrics=['mAP', 'R@1']")]
 
 
 @pytest.fixture(autouse=True)
