@@ -22,9 +22,9 @@ __all__ = ['levels_from_labels', 'check_levels', 'relevance_from_levels', 'relev
            'check_relevance_values', 'ap_at_level', 'ndcg', 'asi', 'step_lower', 'step_upper', 'smooth_h_ap', 'HAPLoss',
            'ClusterLoss', 'HAPPIERLoss']
 
-# %% ../nbs/07_hierarchical_ap.ipynb #c71b266f
+# %% ../nbs/07_hierarchical_ap.ipynb #8b59e52d
 def levels_from_labels(labels: Tensor, ref_labels: Tensor | None = None) -> Tensor:
-    """How many levels of the tree each query shares with each gallery item: the length of their common prefix (HAPPIER, section 3.1).
+    """How many levels of the tree each query shares with each gallery item: the length of their common prefix.
 
     Args:
         labels: (Q, L) integers, coarse to fine; (Q,) is read as one level.
@@ -124,7 +124,7 @@ def _check_extra(extra_fine: int) -> int:
         return 0
     return check_count("extra_fine", extra_fine)
 
-# %% ../nbs/07_hierarchical_ap.ipynb #da3f0be2
+# %% ../nbs/07_hierarchical_ap.ipynb #c9d4dab4
 def relevance_from_weights(levels: Tensor, weights: Sequence[float], extra_fine: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
     """Relevance that makes H-AP the weighted mean of the APs of all levels (HAPPIER, Property 1; its index q must read p).
 
@@ -156,9 +156,9 @@ def _worth_from_weights(levels: Tensor, weights: Sequence[float], extra_fine: in
 
 
 def _check_weights(weights: Sequence[float]) -> tuple[float, ...]:
-    weights = tuple(_check_number("a weight", w, 0) for w in weights)
-    if sum(weights) == 0:
-        raise ValueError(f"weights must hold one number per level, the coarsest first, and not all of them 0; got {weights}")
+    weights = tuple(float(w) for w in weights)
+    if not all(0 <= w < math.inf for w in weights) or sum(weights) == 0:
+        raise ValueError(f"weights must hold one finite number >= 0 per level, the coarsest first, not all of them 0; got {weights}")
     return weights
 
 # %% ../nbs/07_hierarchical_ap.ipynb #7709ecb3
@@ -412,7 +412,7 @@ def step_upper(t: Tensor, tau: float = 0.01, rho: float | None = 100.0, delta: f
     line = steps.rho * (t - (0.0 if rho is None else steps.delta)) + steps.edge + steps.jump
     return torch.where(t > steps.delta, line, torch.where(t >= 0 if ties == "max" else t > 0, low + steps.start, low))
 
-# %% ../nbs/07_hierarchical_ap.ipynb #89c2fb8d
+# %% ../nbs/07_hierarchical_ap.ipynb #b0ce52c4
 def _surrogate(scores: Tensor, levels: Tensor, worth: Tensor, by_level: bool, steps: _Steps, want_grad: bool) -> tuple[Tensor, Tensor | None]:
     """Surrogate H-AP of each query and its gradient, worked out together in blocks; nothing cubic is held.
 
@@ -515,7 +515,7 @@ class _SurrogateHAP(torch.autograd.Function):
     "Surrogate H-AP of each query, with the gradient worked out in the forward pass."
 
     @staticmethod
-    def forward(ctx, scores, levels, worth, by_level, steps):
+    def forward(ctx, scores, levels, worth, steps, by_level=False):
         with torch.autocast(scores.device.type, enabled=False):
             values, grad = _surrogate(scores, levels, worth, by_level, steps, ctx.needs_input_grad[0])
         ctx.save_for_backward(values, grad)
@@ -525,7 +525,7 @@ class _SurrogateHAP(torch.autograd.Function):
     def backward(ctx, of_values):
         values, grad = ctx.saved_tensors
         pushed = grad * of_values[:, None]
-        return _FirstOnly.apply(pushed, values) if torch.is_grad_enabled() else pushed, None, None, None, None
+        return _FirstOnly.apply(pushed, values) if torch.is_grad_enabled() else pushed, None, None, None, None  # one None may be too many
 
 
 class _FirstOnly(torch.autograd.Function):
@@ -540,11 +540,11 @@ class _FirstOnly(torch.autograd.Function):
         raise RuntimeError("surrogate H-AP has a first derivative only, and this graph asks for the second (create_graph=True); "
                            "lesson 07 has it in plain torch operations")
 
-# %% ../nbs/07_hierarchical_ap.ipynb #5a1029d2
+# %% ../nbs/07_hierarchical_ap.ipynb #a5ac2b0c
 def smooth_h_ap(scores: Tensor, levels: Tensor, relevance_values: Tensor, tau: float = 0.01, rho: float | None = 100.0,
                 delta: float | None = 0.05, offset: float | None = None, start: float = 0.5, leak: float = 10.0, slope: float = 25.0,
                 intercept: float = 0.5, smooth_hrank: bool = True, ties: str = "average", validate: bool = False) -> Tensor:
-    """Surrogate H-AP of each query's ranking, with a gradient (HAPPIER, section 3.2 and A.3).
+    """Surrogate H-AP of each query's ranking, with a gradient (HAPPIER, A.3, with the steps of Eq. 43 and 44).
 
     The defaults never exceed `h_ap(scores, relevance_values)` where no two items of different levels tie; with ties="max", nowhere.
 
@@ -569,11 +569,11 @@ def smooth_h_ap(scores: Tensor, levels: Tensor, relevance_values: Tensor, tau: f
     levels, relevance = check_levels(levels, scores), check_relevance_values(relevance_values, scores, validate)
     if (validate or scores.device.type == "cpu") and ((levels == 0) & (relevance > 0)).any():
         raise ValueError("relevance_values are above 0 for items of level 0: a negative has relevance 0")
-    return _SurrogateHAP.apply(scores, levels, relevance.to(scores.dtype), False, steps)
+    return _SurrogateHAP.apply(scores, levels, relevance.to(scores.dtype), steps)
 
-# %% ../nbs/07_hierarchical_ap.ipynb #33a2557d
+# %% ../nbs/07_hierarchical_ap.ipynb #eeaaa039
 class HAPLoss(RankingLoss):
-    """1 - surrogate H-AP, averaged over the queries of a batch (HAPPIER, section 3.2): an upper bound of 1 - H-AP by default.
+    """1 - surrogate H-AP, averaged over the queries of a batch (HAPPIER, A.3): an upper bound of 1 - H-AP by default.
 
     Called as ``loss(embeddings, labels)`` with labels (N, L), coarse to fine; see `RankingLoss` for references and `query_index`.
     Relevance is counted in the batch. For what the authors ran, pass ``offset=1.44, smooth_hrank=False, include_query=True``.
@@ -616,7 +616,7 @@ class HAPLoss(RankingLoss):
         return _worth_from_alpha(levels, self.alpha, _number_of_levels(levels, None), 0, dtype)
 
     def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
-        return 1 - _SurrogateHAP.apply(scores, target, self.worth_of_levels(target, scores.dtype), True, self.steps)
+        return 1 - _SurrogateHAP.apply(scores, target, self.worth_of_levels(target, scores.dtype), self.steps, True)
 
     def extra_repr(self) -> str:
         grades = f"alpha={self.alpha}" if self.weights is None else f"weights={self.weights}"
@@ -687,9 +687,9 @@ class ClusterLoss(nn.Module):
     def extra_repr(self) -> str:
         return f"num_classes={self.num_classes}, dim={self.dim}, temperature={self.temperature}, normalize={self.normalize}"
 
-# %% ../nbs/07_hierarchical_ap.ipynb #08216718
+# %% ../nbs/07_hierarchical_ap.ipynb #5bd684b5
 class HAPPIERLoss(nn.Module):
-    """(1 - cluster_weight) x H-AP loss + cluster_weight x clustering loss (HAPPIER, section 3.3).
+    """(1 - cluster_weight) x H-AP loss + cluster_weight x clustering loss (HAPPIER's total loss).
 
     Called as ``loss(embeddings, labels)`` with labels (N, L), coarse to fine. The finest column numbers the training classes from 0.
 

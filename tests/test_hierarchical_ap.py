@@ -193,8 +193,8 @@ def test_relevance_comes_in_the_asked_dtype(dtype):
     (lambda v: relevance_from_levels(v[0]), "queries, gallery"),
     (lambda v: relevance_from_weights(v, (1.0,)), "levels reach 2"),
     (lambda v: relevance_from_weights(v, (0.0, 0.0)), "not all of them 0"),
-    (lambda v: relevance_from_weights(v, (1.0, -0.1)), "from 0 up"),
-    (lambda v: relevance_from_weights(v, ()), "one number per level"),
+    (lambda v: relevance_from_weights(v, (1.0, -0.1)), ">= 0 per level"),
+    (lambda v: relevance_from_weights(v, ()), "per level, the coarsest first"),
 ])
 def test_relevance_refuses_what_does_not_fit(call, says):
     with pytest.raises(ValueError, match=says):
@@ -572,7 +572,7 @@ def test_absent_items_are_outranked_by_nobody():
     absent[:, -1] = -torch.inf
     absent.requires_grad_()
     relevance = relevance_from_levels(levels)
-    value = _SurrogateHAP.apply(absent, levels, relevance, False, steps)
+    value = _SurrogateHAP.apply(absent, levels, relevance, steps)
     value.sum().backward()
     same(value.detach(), smooth_h_ap(scores[:, :-1], levels[:, :-1], relevance[:, :-1]))
     assert absent.grad.isfinite().all() and not absent.grad[:, -1].any()
@@ -583,7 +583,7 @@ def test_a_nan_that_nobody_looked_for_shows(column):
     "On a GPU scores are not searched for NaN; whichever item has one, its query's value tells."
     scores, levels = torch.rand(2, 5).double(), torch.tensor([[3, 2, 2, 1, 0]]).expand(2, 5)
     scores[0, column] = torch.nan
-    value = _SurrogateHAP.apply(scores, levels, relevance_from_levels(levels), False, _steps())
+    value = _SurrogateHAP.apply(scores, levels, relevance_from_levels(levels), _steps())
     assert value.isnan().tolist() == [True, False]
 
 
