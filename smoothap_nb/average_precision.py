@@ -42,7 +42,7 @@ def _average_precision(scores: Tensor, relevance: Tensor, ties: str = "max") -> 
     precision = torch.where(relevance, among_positives.double() / among_all, 0.0)
     return (precision.sum(1) / relevance.sum(1)).to(scores.dtype)  # 0/0 is NaN: no positives, no AP
 
-# %% ../nbs/02_average_precision.ipynb #a9072518
+# %% ../nbs/02_average_precision.ipynb #1dcd5696
 def recall_at_k(scores: Tensor, relevance: Tensor, k: int = 1, ties: str = "max", validate: bool = False) -> Tensor:
     """R@K of each query: 1 if a positive stands among the first K, else 0. A hit rate, not the share of positives found (RaMBO, Eq. 7).
 
@@ -106,7 +106,7 @@ def map_at_r(scores: Tensor, relevance: Tensor, ties: str = "max", validate: boo
     precision = torch.where(found & (place <= positives), nth / place, 0.0)
     return _per_query(precision.sum(1) / positives[:, 0], found, dtype)
 
-
+# %% ../nbs/02_average_precision.ipynb #08448034
 def _checked_places(scores: Tensor, relevance: Tensor, ties: str, validate: bool) -> tuple[Tensor, Tensor, torch.dtype]:
     check_choice("ties", ties, TIES)
     scores = check_scores(scores, validate)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 # %% auto #0
 __all__ = ['TIES', 'check_choice', 'check_positive', 'check_count', 'check_finite', 'check_scores', 'check_relevance',
-           'check_embeddings', 'check_references', 'check_labels', 'pairwise_differences', 'ranks', 'cosine_scores',
+           'pairwise_differences', 'ranks', 'check_embeddings', 'check_references', 'check_labels', 'cosine_scores',
            'mean_over_queries', 'RankingLoss', 'check_query_index']
 
 # %% ../nbs/01_ranking.ipynb #2b447f71
@@ -85,6 +85,55 @@ def check_relevance(relevance: Tensor, scores: Tensor) -> Tensor:
         raise ValueError(f"relevance is on {relevance.device}, scores are on {scores.device}: move one of them")
     return relevance
 
+# %% ../nbs/01_ranking.ipynb #f2c4aaa4
+def pairwise_differences(scores: Tensor) -> Tensor:
+    """D[q, i, j] = s_j - s_i, positive where j outranks i (Smooth-AP, Eq. 4).
+
+    Args:
+        scores: (Q, G) similarity, higher is closer.
+
+    Returns:
+        (Q, G, G); row i is the item being ranked, column j its competitor.
+
+    Raises:
+        TypeError, ValueError: scores that do not fit; see `check_scores`.
+    """
+    scores = check_scores(scores)
+    return scores[:, None, :] - scores[:, :, None]
+
+# %% ../nbs/01_ranking.ipynb #e8faf26d
+def ranks(scores: Tensor, ties: str = "max", validate: bool = False) -> Tensor:
+    """Rank of every gallery item, 1 is best (Smooth-AP, Eq. 3).
+
+    Args:
+        scores: (Q, G) similarity, higher is closer.
+        ties: what an item of equal score does to a rank: it counts as ahead ("max", pessimistic),
+            as behind ("min", optimistic), or as half ahead ("average").
+        validate: look for NaN and infinity on CUDA too (on a CPU always).
+
+    Returns:
+        (Q, G) ranks from 1 to G; int64, or the dtype of `scores` where `ties` is "average".
+
+    Raises:
+        TypeError: scores that are not a floating-point tensor.
+        ValueError: an unknown tie rule, an empty gallery, NaN or infinity.
+    """
+    check_choice("ties", ties, TIES)
+    return _ranks(check_scores(scores, validate), ties)
+
+
+def _ranks(scores: Tensor, ties: str = "max") -> Tensor:
+    "`ranks` without checks. A score of -inf marks an item that is absent: it outranks nobody."
+    scores = scores.detach().contiguous()
+    ordered = scores.sort(dim=1).values
+    ahead_or_level = scores.shape[1] - torch.searchsorted(ordered, scores, right=False)  # itself included
+    if ties == "max":
+        return ahead_or_level
+    ahead = scores.shape[1] - torch.searchsorted(ordered, scores, right=True)
+    if ties == "min":
+        return ahead + 1
+    return (ahead + 1 + ahead_or_level).to(scores.dtype) / 2
+
 # %% ../nbs/01_ranking.ipynb #568b4ece
 def check_embeddings(embeddings: Tensor, name: str = "embeddings", validate: bool = False) -> Tensor:
     """Embeddings fit to compare: a finite floating (N, D) tensor with D > 0, in float32 or float64.
@@ -138,56 +187,7 @@ def check_labels(labels: Tensor, embeddings: Tensor, name: str = "labels", hiera
         raise ValueError(f"{name} have length {len(labels)}, the embeddings {len(embeddings)}: one label per image is needed")
     return labels.to(embeddings.device)
 
-# %% ../nbs/01_ranking.ipynb #f2c4aaa4
-def pairwise_differences(scores: Tensor) -> Tensor:
-    """D[q, i, j] = s_j - s_i, positive where j outranks i (Smooth-AP, Eq. 4).
-
-    Args:
-        scores: (Q, G) similarity, higher is closer.
-
-    Returns:
-        (Q, G, G); row i is the item being ranked, column j its competitor.
-
-    Raises:
-        TypeError, ValueError: scores that do not fit; see `check_scores`.
-    """
-    scores = check_scores(scores)
-    return scores[:, None, :] - scores[:, :, None]
-
-# %% ../nbs/01_ranking.ipynb #e8faf26d
-def ranks(scores: Tensor, ties: str = "max", validate: bool = False) -> Tensor:
-    """Rank of every gallery item, 1 is best (Smooth-AP, Eq. 3).
-
-    Args:
-        scores: (Q, G) similarity, higher is closer.
-        ties: what an item of equal score does to a rank: it counts as ahead ("max", pessimistic),
-            as behind ("min", optimistic), or as half ahead ("average").
-        validate: look for NaN and infinity on CUDA too (on a CPU always).
-
-    Returns:
-        (Q, G) ranks from 1 to G; int64, or the dtype of `scores` where `ties` is "average".
-
-    Raises:
-        TypeError: scores that are not a floating-point tensor.
-        ValueError: an unknown tie rule, an empty gallery, NaN or infinity.
-    """
-    check_choice("ties", ties, TIES)
-    return _ranks(check_scores(scores, validate), ties)
-
-
-def _ranks(scores: Tensor, ties: str = "max") -> Tensor:
-    "`ranks` without checks. A score of -inf marks an item that is absent: it outranks nobody."
-    scores = scores.detach().contiguous()
-    ordered = scores.sort(dim=1).values
-    ahead_or_level = scores.shape[1] - torch.searchsorted(ordered, scores, right=False)  # itself included
-    if ties == "max":
-        return ahead_or_level
-    ahead = scores.shape[1] - torch.searchsorted(ordered, scores, right=True)
-    if ties == "min":
-        return ahead + 1
-    return (ahead + 1 + ahead_or_level).to(scores.dtype) / 2
-
-# %% ../nbs/01_ranking.ipynb #d6ca2b19
+# %% ../nbs/01_ranking.ipynb #106e5fed
 def cosine_scores(embeddings: Tensor, ref_emb: Tensor | None = None, normalize: bool = True) -> Tensor:
     """Similarity of each embedding to each reference (Smooth-AP, Eq. 1), in float32 with autocast off; float64 stays float64.
 
@@ -214,7 +214,7 @@ def _cosine_scores(embeddings: Tensor, ref_emb: Tensor, normalize: bool, leave_o
             return _SelfScores.apply(rows, leave_out)
         return rows @ (_unit(ref_emb) if normalize else ref_emb).T
 
-
+# %% ../nbs/01_ranking.ipynb #61cbe980
 class _SelfScores(torch.autograd.Function):
     """X @ X.T with one product in its backward, (G + G.T) @ X, where autograd takes two; lesson 04 derives it.
 
@@ -276,7 +276,7 @@ class _Unit(torch.autograd.Function):
 
 _unit = _Unit.apply
 
-
+# %% ../nbs/01_ranking.ipynb #82dfb355
 def mean_over_queries(values: Tensor, valid: Tensor | None = None) -> Tensor:
     """Mean of the (Q,) values of the `valid` queries; 0, still attached to the graph, where there is none.
 
@@ -285,7 +285,7 @@ def mean_over_queries(values: Tensor, valid: Tensor | None = None) -> Tensor:
     valid = ~values.isnan() if valid is None else valid
     return torch.where(valid, values, torch.zeros_like(values)).sum() / valid.sum().clamp(min=1)
 
-# %% ../nbs/01_ranking.ipynb #1e8bd0d3
+# %% ../nbs/01_ranking.ipynb #f04aad5e
 class RankingLoss(nn.Module):
     """What all embedding losses share: each row of a batch is a query, ranked against the batch or against references.
 
@@ -341,22 +341,30 @@ class RankingLoss(nn.Module):
         if ref_emb is None:
             if query_index is not None:
                 raise ValueError("query_index points into ref_emb: pass ref_emb and ref_labels with it")
-            scores = _cosine_scores(embeddings, embeddings, self.normalize, leave_out=not self.include_query)
-            target = self.target(labels, labels)
-            if not self.include_query:
-                target = target.fill_diagonal_(0)
+            scores, target = self._batch_rankings(embeddings, labels)
         else:
-            ref_emb = check_references(ref_emb, embeddings, self.validate)
-            ref_labels = check_labels(ref_labels, ref_emb, "ref_labels", self.hierarchical)
-            if ref_labels.shape[1:] != labels.shape[1:]:
-                raise ValueError(f"labels have {labels.shape[1]} levels, ref_labels {ref_labels.shape[1]}")
-            scores, target = _cosine_scores(embeddings, ref_emb, self.normalize), self.target(labels, ref_labels)
-            if query_index is not None:
-                check_query_index(query_index, scores)
-                if not self.include_query:
-                    scores, target = _leave_out(scores, target, query_index)
+            scores, target = self._gallery_rankings(embeddings, labels, ref_emb, ref_labels, query_index)
         with torch.autocast(scores.device.type, enabled=False):
             return mean_over_queries(self.query_losses(scores, target), target.any(1))
+
+    def _batch_rankings(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        "Every row against the batch, itself left out."
+        scores = _cosine_scores(embeddings, embeddings, self.normalize, leave_out=not self.include_query)
+        target = self.target(labels, labels)
+        return scores, target if self.include_query else target.fill_diagonal_(0)
+
+    def _gallery_rankings(self, embeddings, labels, ref_emb, ref_labels, query_index) -> tuple[Tensor, Tensor]:
+        "Every row against the references, without the one that is the query itself."
+        ref_emb = check_references(ref_emb, embeddings, self.validate)
+        ref_labels = check_labels(ref_labels, ref_emb, "ref_labels", self.hierarchical)
+        if ref_labels.shape[1:] != labels.shape[1:]:
+            raise ValueError(f"labels have {labels.shape[1]} levels, ref_labels {ref_labels.shape[1]}")
+        scores, target = _cosine_scores(embeddings, ref_emb, self.normalize), self.target(labels, ref_labels)
+        if query_index is not None:
+            check_query_index(query_index, scores)
+            if not self.include_query:
+                scores, target = _leave_out(scores, target, query_index)
+        return scores, target
 
     def extra_repr(self) -> str:
         return f"include_query={self.include_query}, normalize={self.normalize}"
