@@ -101,24 +101,21 @@ def _shifted(scores: Tensor, relevance: Tensor, margin: float, noise: Tensor | N
 # %% ../nbs/05_blackbox.ipynb #b034b368
 WEIGHTS = {"log_log": lambda r: torch.log1p(torch.log1p(r)), "log": torch.log1p, "identity": lambda r: r}
 
-# %% ../nbs/05_blackbox.ipynb #76922518
-def _walk_rows(scores, lows, highs, marks, lengths, after, table, pessimistic, counts, looked_up):
-    """Find each score's place among its row's sorted marks; count it there, and read the table there (compiled by numba).
+# %% ../nbs/05_blackbox.ipynb #362ef25f
+def _walk(scores, lows, highs, marks, lengths, after, table, above, out):
+    """For each score, the table entry of its gap between its row's sorted marks (compiled by numba).
 
-    `left` is the number of marks below a score, `right` of those not above it. A pessimistic rank counts a score that equals a mark.
+    The gap is the number of marks below the score; with `above`, of those not above it.
     """
-    reads = looked_up.shape[1] > 0
     for q in range(scores.shape[0]):
-        row, line, ends, hits, values, out = scores[q], marks[q], after[q], counts[q], table[q], looked_up[q]
+        row, line, ends, values, found = scores[q], marks[q], after[q], table[q], out[q]
         begin, end = 0, lengths[q]  # marks outside the range of the scores need no cells
         while begin < end and line[begin] < lows[q]:
             begin += 1
         while end > begin and line[end - 1] > highs[q]:
             end -= 1
-        if begin == end:  # all scores in one place
-            hits[begin] += len(row)
-            if reads:
-                out[:] = values[begin]
+        if begin == end:  # all scores in one gap
+            found[:] = values[begin]
             continue
         first, last = line[begin], line[end - 1]
         cells = min(8 * (end - begin), max(2 * len(row), end - begin))
@@ -134,31 +131,26 @@ def _walk_rows(scores, lows, highs, marks, lengths, after, table, pessimistic, c
         for j in range(len(row)):
             score = row[j]
             if not score >= first:  # NaN goes here too
-                left = right = begin
+                place = begin
             elif score > last:
-                left = right = end
+                place = end
             else:
                 cell = int((np.float64(score) - first) * scale) if scale > 0 else 0
-                left = int(start[cell])
-                left += line[left] < score
-                if line[left] < score:  # a crowded cell
+                place = int(start[cell])
+                place += line[place] < score
+                if line[place] < score:  # a crowded cell
                     stop = int(start[cell + 1])
-                    while left < stop:
-                        middle = (left + stop) >> 1
+                    while place < stop:
+                        middle = (place + stop) >> 1
                         if line[middle] < score:
-                            left = middle + 1
+                            place = middle + 1
                         else:
                             stop = middle
-                right = left
-                if line[left] == score:
-                    right = ends[left]
-                    if not pessimistic:
-                        left, right = right, left
-            hits[right] += 1
-            if reads:
-                out[j] = values[left]
+                if above and line[place] == score:
+                    place = int(ends[place])
+            found[j] = values[place]
 
-# %% ../nbs/05_blackbox.ipynb #23c54949
+# %% ../nbs/05_blackbox.ipynb #d6dba266
 @functools.cache
 def _compiled_walk():
     "The loop above, compiled; None without numba."
@@ -167,54 +159,42 @@ def _compiled_walk():
     except ImportError:
         return None
     try:
-        return numba.njit(cache=True, nogil=True)(_walk_rows)
+        return numba.njit(cache=True, nogil=True)(_walk)
     except RuntimeError:  # nowhere to write a cache
-        return numba.njit(nogil=True)(_walk_rows)
+        return numba.njit(nogil=True)(_walk)
 
 
 _LONG = 1 << 15    # scores; below this the import of numba costs more than it gives
 _CHUNK = 1 << 24   # scores searched at a time by PyTorch
 
 
-def _sorted_unless_walked(scores: Tensor) -> Tensor | None:
-    "The sorted rows where `_walk` has to search in them, None where it can count in one pass."
-    if scores.device.type != "cpu":
-        return scores.sort(dim=1).values
-    if scores.numel() >= _LONG and _compiled_walk() is not None:
-        return None
-    return torch.from_numpy(np.sort(scores.numpy(), axis=1))
-
-
-def _walk(scores: Tensor, ordered: Tensor | None, marks: Tensor, lengths: Tensor, ties: str, table: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-    """How many scores of its row are at or above each mark, and what the table says at each score's place.
+def _read_table(scores: Tensor, ordered: Tensor, marks: Tensor, lengths: Tensor, table: Tensor, ties: str) -> Tensor:
+    """What the table says at each score's place.
 
     Args:
         scores: (Q, G) contiguous.
-        ordered: what `_sorted_unless_walked` says of them.
+        ordered: (Q, G) the same in ascending order.
         marks: (Q, M) ascending; +inf beyond the row's own `lengths`.
         lengths: (Q,) int64, marks in each row.
-        ties: "max" counts a score equal to a mark, "min" does not.
         table: (Q, M + 1), one value per gap between marks.
+        ties: "max" or "min": which side of a mark an equal score reads.
 
     Returns:
-        (Q, M) int64 counts, and (Q, G) table values or None.
+        (Q, G) in the dtype of the table.
     """
-    pessimistic = ties == "max"
-    looked_up = scores.new_empty(scores.shape if table is not None else (len(scores), 0))
-    if ordered is None:
+    out, above = table.new_empty(scores.shape), ties == "min"
+    walk = _compiled_walk() if scores.device.type == "cpu" and scores.numel() >= _LONG else None
+    if walk is not None:
         after = torch.searchsorted(marks, marks, right=True)  # where each group of equal marks ends
-        counts = torch.zeros(len(scores), marks.shape[1] + 1, dtype=torch.int64)
-        arrays = (scores, *scores.aminmax(dim=1), marks, lengths, after, looked_up if table is None else table)
-        _compiled_walk()(*(t.numpy() for t in arrays), pessimistic, counts.numpy(), looked_up.numpy())
-        counts = counts.flip(1).cumsum(1).flip(1)[:, 1:]
-    else:
-        counts = scores.shape[1] - torch.searchsorted(ordered, marks, right=not pessimistic)
-        width = max(1, _CHUNK // max(1, len(scores)))
-        for part, out in zip(scores.split(width, 1), looked_up.split(width, 1) if table is not None else ()):
-            out.copy_(table.gather(1, torch.searchsorted(marks, part.contiguous(), right=not pessimistic)))
-    return counts, None if table is None else looked_up
+        arrays = (t.numpy() for t in (scores, ordered[:, 0], ordered[:, -1], marks, lengths, after, table))
+        walk(*arrays, above, out.numpy())
+        return out
+    width = max(1, _CHUNK // max(1, len(scores)))
+    for part, found in zip(scores.split(width, 1), out.split(width, 1)):
+        found.copy_(table.gather(1, torch.searchsorted(marks, part.contiguous(), right=above)))
+    return out
 
-# %% ../nbs/05_blackbox.ipynb #8dc683e7
+# %% ../nbs/05_blackbox.ipynb #fddc780a
 class _Positives(NamedTuple):
     "Where the positives are: each row's, in a block padded to the longest row."
 
@@ -239,42 +219,46 @@ def _find_positives(relevance: Tensor) -> _Positives:
     return _Positives(rows * relevance.shape[1] + columns, rows * width + place, present, lengths)
 
 
-def _count_ranks(scores: Tensor, ordered: Tensor | None, positives: _Positives, ties: str) -> tuple[Tensor, Tensor]:
+def _in_order(scores: Tensor) -> Tensor:
+    "Each row's values, ascending."
+    return scores.sort(dim=1).values if scores.device.type != "cpu" else torch.from_numpy(np.sort(scores.numpy(), axis=1))
+
+
+def _count(ordered: Tensor, marks: Tensor, ties: str) -> Tensor:
+    "How many of a row's values are at or above each mark; with ties \"min\", above it. Sorted marks keep the search in the cache."
+    return ordered.shape[1] - torch.searchsorted(ordered, marks, right=ties == "min")
+
+
+def _count_ranks(ordered: Tensor, block: Tensor, positives: _Positives, ties: str) -> tuple[Tensor, Tensor]:
     "(Q, P) ranks of the positives in the whole list and among themselves, in float64; 1 in the padding."
     if ties == "average":
-        highs, lows = (_count_ranks(scores, ordered, positives, rule) for rule in ("max", "min"))
+        highs, lows = (_count_ranks(ordered, block, positives, rule) for rule in ("max", "min"))
         return (highs[0] + lows[0]) / 2, (highs[1] + lows[1]) / 2
-    block = positives.read(scores)
-    marks, _ = _sort(block)
-    counts, _ = _walk(scores, ordered, marks, positives.lengths, ties)
-    below = torch.searchsorted(marks, block).clamp(max=marks.shape[1] - 1)
-    if ties == "max":
-        among_all, among_positives = counts.gather(1, below), positives.lengths[:, None] - below
-    else:
-        among_all = 1 + counts.gather(1, below)
-        among_positives = 1 + positives.lengths[:, None] - torch.searchsorted(marks, block, right=True)
+    marks, order = _sort(block)
+    among_all = _count(ordered, marks, ties)
+    among_positives = _count(marks, marks, ties) - (marks.shape[1] - positives.lengths[:, None])  # less the padding
     broken = 0 * block.double()  # 0 * NaN: a broken score shows in the loss
-    return tuple((found + broken).masked_fill(~positives.present, 1) for found in (among_all, among_positives))
+    found = (torch.empty_like(order).scatter_(1, order, ranks + (ties == "min")) for ranks in (among_all, among_positives))
+    return tuple((ranks + broken).masked_fill(~positives.present, 1) for ranks in found)
 
 
-def _rank_change(scores: Tensor, ordered: Tensor | None, positives: _Positives, step: Tensor, ties: str, divisor: Tensor) -> Tensor:
+def _rank_change(scores: Tensor, ordered: Tensor, positives: _Positives, step: Tensor, ties: str, divisor: Tensor) -> Tensor:
     "(Q, G) change of every rank, over `divisor` (Q, 1), when each positive moves by its `step` (Q, P)."
     if ties == "average":
         one = torch.ones_like(divisor)
         twice = sum(_rank_change(scores, ordered, positives, step, rule, one).double() for rule in ("max", "min"))
         return (twice / 2 / divisor).to(scores.dtype)
-    before, width = positives.read(scores), positives.present.shape[1]
-    block = torch.cat([before, before + step], 1)
-    marks, order = _sort(block)
+    before = positives.read(scores)
+    marks, order = _sort(torch.cat([before, before + step], 1))
     gain = positives.present.long()
-    passing = torch.cat([-gain, gain], 1).gather(1, order).flip(1).cumsum(1).flip(1)  # that arrive above each mark, less those that leave
-    passing = torch.cat([passing, passing.new_zeros(len(passing), 1)], 1)
-    counts, change = _walk(scores, ordered, marks, 2 * positives.lengths, ties, (passing / divisor).to(scores.dtype))
-    below = torch.searchsorted(marks, block).clamp(max=2 * width - 1)
-    level = below if ties == "max" else torch.searchsorted(marks, block, right=True)
-    old_count, new_count = counts.gather(1, below).split(width, 1)  # of the scores before the move
-    own = (new_count + passing.gather(1, level)[:, width:] - old_count) / divisor
-    change.view(-1)[positives.flat] = own.to(scores.dtype).view(-1)[positives.slot]
+    arrived = torch.cat([-gain, gain], 1).gather(1, order).flip(1).cumsum(1).flip(1)  # above each mark: the new less the old
+    arrived = torch.cat([arrived, arrived.new_zeros(len(arrived), 1)], 1)
+    change = _read_table(scores, ordered, marks, 2 * positives.lengths, (arrived / divisor).to(scores.dtype), ties)
+    among_all = _count(ordered, marks, ties)  # of the scores before the move
+    moved = among_all + arrived.gather(1, torch.searchsorted(marks, marks, right=ties == "min"))
+    old, _ = torch.empty_like(order).scatter_(1, order, among_all).chunk(2, 1)
+    _, new = torch.empty_like(order).scatter_(1, order, moved).chunk(2, 1)
+    change.view(-1)[positives.flat] = ((new - old) / divisor).to(scores.dtype).view(-1)[positives.slot]
     return change
 
 
@@ -284,8 +268,8 @@ class _PositiveRanks(torch.autograd.Function):
     @staticmethod
     def forward(ctx, scores, positives, reach, ties):
         scores = scores.contiguous()
-        ordered = _sorted_unless_walked(scores)
-        among_all, among_positives = _count_ranks(scores, ordered, positives, ties)
+        ordered = _in_order(scores)
+        among_all, among_positives = _count_ranks(ordered, positives.read(scores), positives, ties)
         ctx.positives, ctx.ties = positives, ties
         ctx.save_for_backward(scores, ordered, reach)
         ctx.mark_non_differentiable(among_positives)
