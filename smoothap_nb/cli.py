@@ -84,17 +84,43 @@ def table(metrics: dict[str, dict]) -> str:
     lines += [f"{name:<{width}}" + "".join(f"{row[k]:>9.3f}" for k in keys) for name, row in metrics.items()]
     return "\n".join(lines)
 
-# %% ../nbs/92_cli.ipynb #dbd24785
+# %% ../nbs/92_cli.ipynb #a55b93af
 @app.command()
-def evaluate(run: Annotated[Path, typer.Argument(help="The folder that `smoothap train` wrote.")],
-             quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False) -> None:
-    "Measure a finished run again on its held-out classes, and rewrite metrics.json and report.html."
-    from smoothap_nb.report import measure, write_report
+def evaluate(
+    target: Annotated[Path, typer.Argument(help="The folder that `smoothap train` wrote, or a .npy or .safetensors file of embeddings.")],
+    labels: Annotated[Optional[Path], typer.Option(help="Labels of the embeddings: .npy, or .csv with a column for each level, coarse to fine.")] = None,
+    gallery: Annotated[Optional[Path], typer.Option(help="Embeddings of a separate gallery.")] = None,
+    gallery_labels: Annotated[Optional[Path], typer.Option(help="Labels of the gallery.")] = None,
+    metric: Annotated[Optional[list[str]], typer.Option(help="A metric, e.g. mAP, R@10, H-AP. Repeatable; a good set when left out.")] = None,
+    ties: Annotated[str, typer.Option(help="How equal scores count: max (against), min (in favour) or average.")] = "max",
+    memory: Annotated[str, typer.Option(help="Working memory beside the inputs.")] = "1GB",
+    json_to: Annotated[Optional[Path], typer.Option("--json", help="Write the numbers to this JSON file.")] = None,
+    markdown_to: Annotated[Optional[Path], typer.Option("--markdown", help="Write the table to this Markdown file.")] = None,
+    report: Annotated[Optional[Path], typer.Option(help="Write a page with the metrics per class (a run always gets its report.html).")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+) -> None:
+    "Measure a finished run again on its held-out classes, or embeddings from files; as a table, JSON, Markdown and a page."
+    from smoothap_nb.config import ConfigError
+    from smoothap_nb.report import markdown_table, measure, measure_files, write_files_report, write_report
+    from smoothap_nb.training import write_atomic
 
-    record, shown = measure(run, progress=not quiet)
-    page = write_report(run, record, shown)
-    say(table(record["metrics"]))
-    say(f"report: {page}")
+    if target.is_file():
+        record, values = measure_files(target, labels, gallery, gallery_labels, metric or (), progress=not quiet, ties=ties, memory=memory)
+        metrics = {target.name: record["metrics"]}
+        page = write_files_report(report, record, values) if report is not None else None
+    else:
+        if any(option is not None for option in (labels, gallery, gallery_labels, metric)):
+            raise ConfigError("--labels, --gallery, --gallery-labels and --metric go with a file of embeddings; a run is measured on its own held-out classes "
+                              "with the metrics of its experiment.toml")
+        record, shown = measure(target, progress=not quiet)
+        metrics, page = record["metrics"], write_report(target, record, shown)
+    say(table(metrics))
+    for path, text in ((json_to, json.dumps(record, indent=1) + "\n"), (markdown_to, markdown_table(metrics))):
+        if path is not None:
+            write_atomic(path, text)
+            say(f"written: {path}")
+    if page is not None:
+        say(f"report: {page}")
 
 
 @app.command()

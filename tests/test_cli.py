@@ -103,3 +103,24 @@ def test_module_equals_command():
     assert done.returncode == 0 and "demo" in done.stdout
     done = subprocess.run([sys.executable, "-m", "smoothap_nb.cli", "train"], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 2 and "experiment" in done.stderr.lower() and "Traceback" not in done.stderr
+
+
+def test_evaluate_files_as_table_json_markdown_and_page(monkeypatch, capsys, tmp_path):
+    import json
+
+    import numpy as np
+
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(30, 6)).astype("float32"))
+    (tmp_path / "labels.csv").write_text("\n".join(str(i // 5) for i in range(30)))
+    words = ["evaluate", tmp_path / "rows.npy", "--labels", tmp_path / "labels.csv", "--quiet"]
+    code, out, err = call(monkeypatch, capsys, *words, "--json", tmp_path / "m.json", "--markdown", tmp_path / "m.md", "--report", tmp_path / "m.html")
+    assert code == 0, err
+    assert "mAP" in out and json.loads((tmp_path / "m.json").read_text())["metrics"]["mAP"] > 0
+    assert (tmp_path / "m.md").read_text().startswith("| | mAP") and "<html" in (tmp_path / "m.html").read_text()
+    code, out, _ = call(monkeypatch, capsys, *words, "--metric", "R@3", "--metric", "P@2")
+    assert code == 0 and "R@3" in out and "P@2" in out
+    for wrong, says in ((["--metric", "R@-1"], "R@-1"), (["--metric", "mapp"], "mAP"), (["--ties", "maximum"], "ties must be")):
+        code, _, err = call(monkeypatch, capsys, *words, *wrong)
+        assert code == 2 and says in err and len(err.strip().splitlines()) == 1
+    code, _, err = call(monkeypatch, capsys, "evaluate", tmp_path, "--labels", tmp_path / "labels.csv")
+    assert code == 2 and "file of embeddings" in err

@@ -98,3 +98,89 @@ def test_a_browser_shows_the_page(run, chromium, tmp_path):
             assert frame == "dashedrgb(213, 94, 0)"
             assert problems == []
         browser.close()
+
+
+# Embeddings from files
+
+@pytest.fixture
+def files(tmp_path):
+    "Embeddings and two-level labels in every accepted form."
+    import numpy as np
+    from safetensors.torch import save_file
+
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(40, 8, generator=generator)
+    labels = torch.stack([torch.arange(40) // 20, torch.arange(40) // 5], 1)
+    np.save(tmp_path / "rows.npy", rows.numpy())
+    np.save(tmp_path / "labels.npy", labels.numpy())
+    (tmp_path / "labels.csv").write_text("group,class\n" + "\n".join(f"g{a},c{b}" for a, b in labels.tolist()) + "\n")
+    (tmp_path / "fine.csv").write_text("\n".join(str(b) for _, b in labels.tolist()))
+    save_file({"embeddings": rows, "labels": labels}, tmp_path / "both.safetensors")
+    return tmp_path, rows, labels
+
+
+def test_every_form_gives_the_same_numbers(files):
+    from smoothap_nb.evaluation import evaluate
+
+    folder, rows, labels = files
+    want = evaluate(rows, labels, metrics=("mAP", "R@1", "AP@level1", "H-AP"), progress=False)
+    for embeddings, given in (("rows.npy", "labels.npy"), ("rows.npy", "labels.csv"), ("both.safetensors", None)):
+        record, values = R.measure_files(folder / embeddings, given and folder / given, metrics=("mAP", "R@1", "AP@level1", "H-AP"), progress=False)
+        assert {k: record["metrics"][k] for k in want} == pytest.approx(want, abs=1e-12)
+        assert len(values["per_query"]["mAP"]) == 40
+    flat, _ = R.measure_files(folder / "rows.npy", folder / "fine.csv", progress=False)
+    assert flat["metrics"]["mAP"] == pytest.approx(want["mAP"], abs=1e-6) and "H-AP" not in flat["metrics"] and "R@10" in flat["metrics"]
+
+
+def test_query_and_gallery_files(files):
+    folder, rows, labels = files
+    record, _ = R.measure_files(folder / "rows.npy", folder / "fine.csv", folder / "both.safetensors", folder / "fine.csv", metrics=["R@1"], progress=False)
+    assert record["metrics"]["R@1"] == 1.0 and record["gallery"] == 40, "every query is in the gallery, as another picture"
+
+
+def test_class_means_are_means_per_class():
+    classes, means = R.class_means(torch.tensor([1., 0., .5, float("nan"), .25]), torch.tensor([3, 3, 5, 7, 5]))
+    assert classes.tolist() == [3, 5] and means.tolist() == [.5, .375]
+
+
+def test_page_and_tables_for_files(files):
+    folder, _, _ = files
+    record, values = R.measure_files(folder / "both.safetensors", progress=False)
+    page = R.write_files_report(folder / "page.html", record, values).read_text()
+    assert "ranked best" in page and "ranked worst" in page and not re.search(r"""(?:src|href)=["'](?!data:)""", page)
+    lines = R.markdown_table({"a": record["metrics"]}).splitlines()
+    assert lines[0].count("|") == lines[1].count("|") == lines[2].count("|") and "queries_skipped" not in lines[0]
+
+
+@pytest.mark.parametrize("name, content, says", [
+    ("labels.csv", "1\n2\n3,4\n", "line 3"), ("labels.csv", "a,b\n1,\n", "line"), ("labels.csv", "", "holds no labels"),
+    ("labels.csv", b"\xff\xfe\x00\x01", "not a text file"), ("labels.npy", b"\x93NUMPY", "damaged"), ("labels.txt", "1\n", "neither .npy nor .csv"),
+])
+def test_label_files_that_do_not_fit(tmp_path, name, content, says):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=says):
+        R.read_labels(path)
+
+
+def test_embedding_files_that_do_not_fit(files):
+    import numpy as np
+    from safetensors.torch import save_file
+
+    folder, rows, _ = files
+    np.save(folder / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    save_file({"a": rows, "b": rows.clone()}, folder / "two.safetensors")
+    (folder / "broken.safetensors").write_bytes(b"\x01\x02")
+    (folder / "rows.txt").write_text("1 2")
+    for name, says in (("objects.npy", "more than numbers"), ("two.safetensors", "no tensor 'embeddings'"), ("broken.safetensors", "damaged"),
+                       ("rows.txt", "neither .npy nor .safetensors"), ("missing.npy", "no file")):
+        with pytest.raises(ValueError, match=says):
+            R.read_embeddings(folder / name)
+    np.save(folder / "floats.npy", np.zeros(40))
+    with pytest.raises(ValueError, match="must be integers"):
+        R.read_labels(folder / "floats.npy")
+    with pytest.raises(ValueError, match="--labels"):
+        R.measure_files(folder / "rows.npy", progress=False)
+    (folder / "short.csv").write_text("1\n2\n")
+    with pytest.raises(ValueError, match="2.*40|40.*2"):
+        R.measure_files(folder / "rows.npy", folder / "short.csv", progress=False)
