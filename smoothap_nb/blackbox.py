@@ -101,7 +101,7 @@ def _shifted(scores: Tensor, relevance: Tensor, margin: float, noise: Tensor | N
 # %% ../nbs/05_blackbox.ipynb #b034b368
 WEIGHTS = {"log_log": lambda r: torch.log1p(torch.log1p(r)), "log": torch.log1p, "identity": lambda r: r}
 
-# %% ../nbs/05_blackbox.ipynb #362ef25f
+# %% ../nbs/05_blackbox.ipynb #3b67239d
 def _walk(scores, lows, highs, marks, lengths, after, table, above, out):
     """For each score, the table entry of its gap between its row's sorted marks (compiled by numba).
 
@@ -118,7 +118,7 @@ def _walk(scores, lows, highs, marks, lengths, after, table, above, out):
             found[:] = values[begin]
             continue
         first, last = line[begin], line[end - 1]
-        cells = min(8 * (end - begin), max(2 * len(row), end - begin))
+        cells = min(8 * (end - begin), 2 * len(row) + 1, 1 << 20)  # more would not stay in the cache
         span = np.float64(last) - np.float64(first)
         scale = cells / span if span > 0 else 0.0
         if not (scale < 1e300 and span < 1e300):  # too near or too far apart to divide: one cell, and halving alone does it
