@@ -84,7 +84,7 @@ def table(metrics: dict[str, dict]) -> str:
     lines += [f"{name:<{width}}" + "".join(f"{row[k]:>9.3f}" for k in keys) for name, row in metrics.items()]
     return "\n".join(lines)
 
-# %% ../nbs/92_cli.ipynb #a55b93af
+# %% ../nbs/92_cli.ipynb #fa2eea4f
 @app.command()
 def evaluate(
     target: Annotated[Path, typer.Argument(help="The folder that `smoothap train` wrote, or a .npy or .safetensors file of embeddings.")],
@@ -94,18 +94,23 @@ def evaluate(
     metric: Annotated[Optional[list[str]], typer.Option(help="A metric, e.g. mAP, R@10, H-AP. Repeatable; a good set when left out.")] = None,
     ties: Annotated[str, typer.Option(help="How equal scores count: max (against), min (in favour) or average.")] = "max",
     memory: Annotated[str, typer.Option(help="Working memory beside the inputs.")] = "1GB",
+    normalize: Annotated[str, typer.Option(help="Embeddings that are not of length 1: yes (scale them, with a notice), refuse, or no (compare raw dot products).")] = "yes",
     json_to: Annotated[Optional[Path], typer.Option("--json", help="Write the numbers to this JSON file.")] = None,
     markdown_to: Annotated[Optional[Path], typer.Option("--markdown", help="Write the table to this Markdown file.")] = None,
     report: Annotated[Optional[Path], typer.Option(help="Write a page with the metrics per class (a run always gets its report.html).")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
 ) -> None:
     "Measure a finished run again on its held-out classes, or embeddings from files; as a table, JSON, Markdown and a page."
-    from smoothap_nb.config import ConfigError
+    from smoothap_nb.config import ConfigError, nearest
     from smoothap_nb.report import markdown_table, measure, measure_files, write_files_report, write_report
     from smoothap_nb.training import write_atomic
 
     if target.is_file():
-        record, values = measure_files(target, labels, gallery, gallery_labels, metric or (), progress=not quiet, ties=ties, memory=memory)
+        scaling = {"yes": True, "refuse": "refuse", "no": False}
+        if normalize not in scaling:
+            raise ConfigError(f"--normalize is {normalize!r}: {nearest(normalize, scaling)}")
+        record, values = measure_files(target, labels, gallery, gallery_labels, metric or (), progress=not quiet, ties=ties, memory=memory,
+                                       normalize=scaling[normalize])
         metrics = {target.name: record["metrics"]}
         page = write_files_report(report, record, values) if report is not None else None
     else:

@@ -119,7 +119,8 @@ def test_evaluate_files_as_table_json_markdown_and_page(monkeypatch, capsys, tmp
     assert (tmp_path / "m.md").read_text().startswith("| | mAP") and "<html" in (tmp_path / "m.html").read_text()
     code, out, _ = call(monkeypatch, capsys, *words, "--metric", "R@3", "--metric", "P@2")
     assert code == 0 and "R@3" in out and "P@2" in out
-    for wrong, says in ((["--metric", "R@-1"], "R@-1"), (["--metric", "mapp"], "mAP"), (["--ties", "maximum"], "ties must be")):
+    for wrong, says in ((["--metric", "R@-1"], "R@-1"), (["--metric", "mapp"], "mAP"), (["--ties", "maximum"], "ties must be"), (["--normalize", "refuse"], "length 1"),
+                        (["--normalize", "maybe"], "--normalize is")):
         code, _, err = call(monkeypatch, capsys, *words, *wrong)
         assert code == 2 and says in err and len(err.strip().splitlines()) == 1
     code, _, err = call(monkeypatch, capsys, "evaluate", tmp_path, "--labels", tmp_path / "labels.csv")
