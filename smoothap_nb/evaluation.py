@@ -737,17 +737,20 @@ class _TorchEngine:
             above, through = (scores.shape[1] - torch.searchsorted(ordered, values, right=right) for right in (True, False))
         return _twice_rank(above, through, TIES.index(self.ties))
 
-# %% ../nbs/15_evaluation.ipynb #beddf24e
+# %% ../nbs/15_evaluation.ipynb #ced9489b
 @contextlib.contextmanager
 def _full_precision():
     "Products in true float32: no autocast, no TF32, no bfloat16 in between."
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+    kinds = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    before = [kind.fp32_precision for kind in kinds]
     try:
+        for kind in kinds:
+            kind.fp32_precision = "ieee"
         with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False), torch.inference_mode():
             yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        for kind, precision in zip(kinds, before):
+            kind.fp32_precision = precision
 
 
 def _score_rows(queries: _Rows, gallery: _Rows, which: np.ndarray, memory: int, row_cost: int, progress: bool):

@@ -297,6 +297,13 @@ def test_rougher_products_of_the_caller_are_not_used():
     finally:
         torch.set_float32_matmul_precision(before)
     same(wanted, found, 1e-12)
+    kind = torch.backends.mkldnn.matmul
+    before, kind.fp32_precision = kind.fp32_precision, "bf16"  # the newer way to ask for it, which does not mix with the older
+    try:
+        same(wanted, evaluate(rows, labels), 1e-12)
+        assert kind.fp32_precision == "bf16"
+    finally:
+        kind.fp32_precision = before
 
 
 def test_embeddings_that_carry_a_gradient_are_taken_as_they_are():
