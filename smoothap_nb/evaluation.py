@@ -689,7 +689,7 @@ class _Ranking:
             left = left - ideal
         return torch.where(n <= total, shared / n, 0.0).sum(1) / total[:, 0]
 
-# %% ../nbs/15_evaluation.ipynb #35e389be
+# %% ../nbs/15_evaluation.ipynb #f3ac27eb
 class _TorchEngine:
     "Metrics of a block of score rows with torch, on any device."
 
@@ -706,7 +706,8 @@ class _TorchEngine:
 
     def __call__(self, scores: Tensor, queries: np.ndarray) -> dict[str, np.ndarray]:
         widest = int((self.classes.stop[0] - self.classes.start[0])[queries].max())
-        step = max(1, scores.numel() // (8 * (len(self.request.levels) + 4) * widest))
+        tables = 8 * (2 * len(self.request.levels) + 12) * max(1, widest)  # bytes for one query
+        step = max(1, scores.numel() * scores.itemsize // tables)
         parts = [self.rows(scores[a:a + step], queries[a:a + step]) for a in range(0, len(queries), step)]
         return {name: torch.cat([part[name] for part in parts]).cpu().numpy() for name in self.request.names}
 
@@ -1060,7 +1061,7 @@ def _list_metric(name: str, hit: np.ndarray, total: np.ndarray) -> np.ndarray:
     counted = hit & (place <= total[:, None]) if name in ("mAP@R", "R-precision") else hit
     return (counted if name == "R-precision" else counted * hit.cumsum(1) / place).sum(1) / total
 
-# %% ../nbs/15_evaluation.ipynb #bb9ca07e
+# %% ../nbs/15_evaluation.ipynb #dbde3668
 _all_ = ["RetrievalMetrics"]
 _ROLES = {"both": 0, "query": 1, "gallery": 2}
 
@@ -1084,7 +1085,8 @@ def _metric_class():
 
         `update(embeddings, labels, index=None, role="both")` takes a batch: (B, D) embeddings, (B,) or (B, L) labels, and (B,) the images'
         numbers in the data set. Without numbers images are counted as they come, in a single process only. `role` is "query" or
-        "gallery" where those are two sets, each with numbers of its own. `compute()` gives a dict of scalar tensors.
+        "gallery" where those are two sets, each with numbers of its own. `compute()` gives a dict of scalar tensors, in Lightning
+        `self.log_dict(metric.compute())` at the end of an epoch, followed by `metric.reset()`.
         """
 
         full_state_update = False
