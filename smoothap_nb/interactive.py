@@ -16,15 +16,18 @@ from .figures import show, to_svg
 # %% auto #0
 __all__ = ['player_html', 'explore']
 
-# %% ../nbs/91_interactive.ipynb #ce5efb5b
+# %% ../nbs/91_interactive.ipynb #94ec51fa
 _PLAYER = """<figure class="player" id="{id}" role="group" aria-label="{alt}" style="margin:0;max-width:100%">
-{frames}
+<script type="text/plain" class="player-frames">{frames}</script>
+<div class="player-stage"></div>
+<p class="player-note" style="font-size:small">The slider moves once this notebook is trusted or run.</p>
 <label style="display:flex;gap:.8em;align-items:center;font-family:sans-serif;font-size:14px">{name}
 <input type="range" min="0" max="{last}" value="{start}" step="1" style="flex:1;max-width:24em" aria-label="{name}" aria-valuetext="{now}">
 <output style="min-width:6em">{now}</output></label>
 <script>(() => {{
   const root = document.getElementById("{id}"), bar = root.querySelector("input"), out = root.querySelector("output");
-  const frames = root.querySelectorAll(".frame"), texts = {texts};
+  root.querySelector(".player-stage").innerHTML = root.querySelector(".player-frames").textContent; root.querySelector(".player-note").remove();
+  const frames = root.querySelectorAll(".player-stage .frame"), texts = {texts};
   const move = () => {{
     frames.forEach((frame, i) => {{ frame.style.display = i == bar.value ? "" : "none"; }});
     out.textContent = texts[bar.value]; bar.setAttribute("aria-valuetext", texts[bar.value]);
