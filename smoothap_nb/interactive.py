@@ -16,8 +16,8 @@ from .figures import show, to_svg
 # %% auto #0
 __all__ = ['player_html', 'explore']
 
-# %% ../nbs/91_interactive.ipynb #94ec51fa
-_PLAYER = """<figure class="player" id="{id}" role="group" aria-label="{alt}" style="margin:0;max-width:100%">
+# %% ../nbs/91_interactive.ipynb #4c446417
+_PLAYER = """<figure class="player" id="{id}" role="group" data-lm-suppress-shortcuts="true" aria-label="{alt}" style="margin:0;max-width:100%">
 <script type="text/plain" class="player-frames">{frames}</script>
 <div class="player-stage"></div>
 <p class="player-note" style="font-size:small">The slider moves once this notebook is trusted or run.</p>
