@@ -25,7 +25,7 @@ def say(text: str) -> None:
     "A line for the person at the terminal."
     typer.echo(text)
 
-# %% ../nbs/92_cli.ipynb #ef2191e3
+# %% ../nbs/92_cli.ipynb #66139365
 @app.command()
 def train(
     experiment: Annotated[str, typer.Argument(help="A name from `smoothap experiments`, or a .toml file.")],
@@ -80,8 +80,8 @@ def table(metrics: dict[str, dict]) -> str:
     "Metrics of several competitors as aligned columns."
     keys = [k for k in next(iter(metrics.values())) if k != "queries_skipped"]
     width = max(map(len, metrics)) + 2
-    lines = [" " * width + "".join(f"{k:>9}" for k in keys)]
-    lines += [f"{name:<{width}}" + "".join(f"{row[k]:>9.3f}" for k in keys) for name, row in metrics.items()]
+    lines = [" " * width + "".join(f"{k:>{max(7, len(k)) + 2}}" for k in keys)]
+    lines += [f"{name:<{width}}" + "".join(f"{row[k]:>{max(7, len(k)) + 2}.3f}" for k in keys) for name, row in metrics.items()]
     return "\n".join(lines)
 
 # %% ../nbs/92_cli.ipynb #fa2eea4f
