@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from .config import ConfigError, ModelConfig, nearest, reason
 
 # %% auto #0
-__all__ = ['backbone_names', 'GeM', 'EmbeddingModel', 'ImageTransform']
+__all__ = ['backbone_names', 'GeM', 'EmbeddingModel', 'upright_rgb', 'ImageTransform']
 
 # %% ../nbs/13_models.ipynb #d8532c27
 def backbone_names() -> list[str]:
@@ -147,6 +147,30 @@ class EmbeddingModel(nn.Module):
         return F.normalize(self.head(self.norm(self.features(images))).float(), dim=1)
 
 # %% ../nbs/13_models.ipynb #8febcc8e
+def upright_rgb(image):
+    """A PIL picture of any mode as an RGB one, turned as the camera was held.
+
+    Args:
+        image: `PIL.Image.Image`; transparent parts become white, 16 bits and more are scaled to 8.
+
+    Returns:
+        `PIL.Image.Image` of mode RGB.
+    """
+    import numpy as np
+    from PIL import Image, ImageOps
+
+    image.load()
+    image = ImageOps.exif_transpose(image)
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    elif image.mode.startswith("I") or image.mode == "F":  # 16 bits and more
+        values = np.asarray(image, dtype=np.float64)
+        top = 65535.0 if values.max() > 255 else 255.0
+        image = Image.fromarray((values / top * 255).clip(0, 255).astype(np.uint8))
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
 class ImageTransform:
     """A PIL picture as the tensor the model was trained on: turned upright, scaled so that it fits, cut or padded square.
 
@@ -170,15 +194,7 @@ class ImageTransform:
         import numpy as np
         from PIL import Image, ImageOps
 
-        image = ImageOps.exif_transpose(image)
-        if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-            image = image.convert("RGBA")
-            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-        elif image.mode.startswith("I") or image.mode == "F":  # 16 bits and more
-            values = np.asarray(image, dtype=np.float64)
-            top = 65535.0 if values.max() > 255 else 255.0
-            image = Image.fromarray((values / top * 255).clip(0, 255).astype(np.uint8))
-        image = image.convert("RGB")
+        image = upright_rgb(image)
         if self.gray:
             image = image.convert("L")
         if self.fit == "crop":
