@@ -1,0 +1,141 @@
+"""Checks for the problem sets of smoothap_nb: they compare an answer with the right one and say, in words, what went wrong.
+
+The file lies beside every notebook of a set. It needs torch (or numpy) and nothing else, no nbgrader:
+
+    check(f, *inputs, expect=value, see=("01", "A rank is a count"), mistakes={"argsort-once": another_value})
+
+calls `f(*inputs)`. Where the result is not `expect`, the message names the input, both values, the common mistake that leads to
+just this wrong value if there is one, and the section of the lesson that explains it.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import torch
+
+LESSONS = {
+    "01": "01_ranking", "02": "02_average_precision", "03": "03_smooth_ap", "04": "04_gradient", "05": "05_blackbox", "06": "06_fastap",
+    "07": "07_hierarchical_ap", "08": "08_surrogates", "10": "10_glyphs", "12": "12_sampling", "13": "13_models", "14": "14_training",
+    "15": "15_evaluation",
+}
+WHERE = "https://github.com/smoothap-nb/smoothap_nb/blob/main/nbs/{}.ipynb"
+
+MISTAKES = {  # what people do, in the words that they read when they did it
+    "argsort-once": "ARGSORT ONCE: argsort says which item stands at each place. You want the place at which each item stands, the inverse of that "
+                    "permutation: call argsort a second time on the result, or count who is ahead.",
+    "zero-based": "RANKS FROM THE WRONG START: the counts are right and all off by one. Look again at which number the first place has in this task.",
+    "reversed": "THE ROW UPSIDE DOWN: the order is right and read from the wrong end. Look again at which end has the first place here.",
+    "ties-ahead": "TIES COUNTED AS AHEAD: you used >= where the task asks something else of an item with the same score.",
+    "ties-behind": "TIES COUNTED AS BEHIND: you used > where the task asks something else of an item with the same score.",
+    "self-counted": "j = i NOT MASKED: every item was compared with itself as well, and that comparison added something to its rank. Leave j = i out.",
+    "query-left-in": "THE QUERY LEFT IN: each query found itself in its own ranking, as its own first positive. Take it out of the gallery and of the positives.",
+    "batch-positives": "DIVIDED BY ALL POSITIVES OF THE BATCH: each query has its own number of positives, divide by that one and average afterwards.",
+    "overall-rank": "OVERALL RANK ABOVE THE LINE: numerator and denominator are the same rank, so every ratio is 1. Count only positives in the numerator.",
+    "sign": "THE DIFFERENCE THE WRONG WAY ROUND: D_ij is s_j - s_i, positive where the competitor j is ahead of i.",
+    "tau-times": "MULTIPLIED BY TAU: the gap is divided by the temperature. A small tau makes the step steep.",
+    "tau-forgotten": "TAU FORGOTTEN IN THE DERIVATIVE: the inner derivative of sigmoid(x / tau) is 1 / tau.",
+    "positives-only": "THE SECOND TERM LEFT OUT: the quotient rule has two terms, one for the numerator and one for the denominator.",
+    "lambda-scale": "LAMBDA ON THE WRONG SCALE: lambda belongs to ranks divided by their number; with integer ranks, or without that division, it is too large or "
+                    "too small by the size of the gallery.",
+    "max-for-min": "MAX FOR MIN: a lower bound of the step has to be cut off at 1 from above, min(..., 1); with max it climbs above the step.",
+}
+
+
+class CheckFailed(AssertionError):
+    "A check that did not pass. Notebooks show its message without the stack of calls."
+
+    def _render_traceback_(self):
+        return str(self).split("\n")
+
+
+def check(function, *inputs, expect, see, on=None, mistakes=None, tol=1e-6, **keywords):
+    """Call `function(*inputs, **keywords)` and compare with `expect`.
+
+    Args:
+        expect: the right value: a number, list, tensor, or a tuple of these.
+        see: (lesson, section), e.g. ("01", "A rank is a count").
+        on: the input in words; the input itself when left out.
+        mistakes: {name in MISTAKES, or a sentence of your own: the value that this mistake gives on this input}.
+        tol: largest difference that counts as equal, absolute and relative.
+
+    Raises:
+        CheckFailed: another value, an exception, nothing returned, or an input that was changed in place.
+    """
+    name, on = getattr(function, "__name__", "your function"), on or _inputs(inputs, keywords)
+    before = copy.deepcopy(inputs)
+    try:
+        got = function(*inputs, **keywords)
+    except NotImplementedError:
+        raise CheckFailed(f"… {name} is not written yet: replace `raise NotImplementedError()` by your code.\n{_read(see)}") from None
+    except Exception as error:
+        raise CheckFailed(f"✗ {name} stopped with {type(error).__name__}: {error}\n  on    {on}\n  want  {_told(expect)}\n{_read(see)}") from error
+    problem = _difference(got, expect, tol)
+    if problem:
+        lines = [f"✗ {name}: {problem}", f"  on    {on}", f"  want  {_told(expect)}", f"  got   {_told(got)}"]
+        lines += [f"  This is what you get with {MISTAKES.get(key, key)}" for key, value in (mistakes or {}).items() if not _difference(got, value, tol)][:1]
+        raise CheckFailed("\n".join(lines + [_read(see)])) from None
+    if _difference(before, inputs, 0):
+        raise CheckFailed(f"✗ {name} changed its input in place; work on a copy: scores.clone()\n  on    {on}\n{_read(see)}") from None
+    print(f"✓ {name} on {on}")
+
+
+def check_that(holds, says, see, on=None):
+    """A check that is not about one value: `holds` has to be true, `says` is read if it is not.
+
+    Raises:
+        CheckFailed: with `says`, and where to read about it.
+    """
+    if not bool(holds):
+        raise CheckFailed("\n".join([f"✗ {says}", *([f"  on    {on}"] if on else []), _read(see)])) from None
+    print("✓" if on is None else f"✓ {on}")
+
+
+def _read(see) -> str:
+    lesson, section = see
+    return f"  Read  lesson {lesson}, section \"{section}\": {WHERE.format(LESSONS[lesson])}"
+
+
+def _inputs(inputs, keywords) -> str:
+    return ", ".join([_told(x) for x in inputs] + [f"{k}={_told(v)}" for k, v in keywords.items()])
+
+
+def _told(value) -> str:
+    "A value as a student would write it: short, rounded, without `tensor(...)`."
+    if isinstance(value, tuple):
+        return "(" + ", ".join(map(_told, value)) + ")"
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().tolist()
+    elif hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        text = "[" + ", ".join(map(_told, value)) + "]"
+        return text if len(text) < 400 else text[:400] + " …]"
+    return getattr(value, "__name__", None) or repr(value)[:400]
+
+
+def _difference(got, want, tol) -> str:
+    "What differs, in words; empty if nothing does. NaN equals NaN; True equals 1."
+    if got is None and want is not None:
+        return "it returned nothing (is there a `return`?)"
+    if isinstance(want, tuple):
+        if not isinstance(got, (tuple, list)) or len(got) != len(want):
+            return f"{len(want)} values are asked for"
+        return next((f"value {n}: {told}" for n, (g, w) in enumerate(zip(got, want), 1) if (told := _difference(g, w, tol))), "")
+    if isinstance(want, (str, bool, type(None))) or callable(want):
+        return "" if got == want or got is want else "another answer is right"
+    try:
+        got, want = (torch.as_tensor(x).detach().to(torch.float64).cpu() for x in (got, want))
+    except (TypeError, ValueError, RuntimeError):
+        return f"numbers are asked for, this is a {type(got).__name__}"
+    if got.shape != want.shape:
+        return f"the shape is {tuple(got.shape)}, it should be {tuple(want.shape)}"
+    if torch.isclose(got, want, rtol=tol, atol=max(tol, 0 if tol == 0 else 1e-12), equal_nan=True).all():
+        return ""
+    wrong = ~torch.isclose(got, want, rtol=tol, atol=tol, equal_nan=True)
+    if wrong.ndim and not math.isnan(float(wrong.sum())):
+        return f"{int(wrong.sum())} of {wrong.numel()} numbers differ"
+    return "another number is right"
