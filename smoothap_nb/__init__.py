@@ -27,7 +27,7 @@ _PUBLIC = {
     "glyphs": ("Glyphs", "glyph_batch", "glyph_statistics"),
     "sampling": ("MPerClassSampler",),
     "models": ("EmbeddingModel", "ImageTransform"),
-    "loading": ("PhotoTransform", "PhotoError", "read_photo"),
+    "loading": ("PhotoTransform", "PhotoError", "read_photo", "DecodedCache", "Prefetcher"),
     "config": ("Experiment", "load_experiment"),
     "training": ("load_run",),
     "revisited": ("evaluate_revisited", "annotator_vote", "load_revisited", "load_distractors", "convert_ground_truth", "extract_descriptors",

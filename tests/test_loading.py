@@ -1,6 +1,16 @@
 "Photographs: files good and bad, torchvision's geometry, draws that depend on nothing but (seed, image, draw)."
 
+import errno
 import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +18,8 @@ import torch
 from PIL import Image
 from torchvision import transforms
 
-from smoothap_nb.loading import PhotoError, PhotoTransform, crop_boxes, read_photo
+from smoothap_nb import loading
+from smoothap_nb.loading import Batch, CacheError, DecodedCache, PhotoError, PhotoTransform, Prefetcher, crop_boxes, cut_boxes, read_batch, read_photo, share_of
 
 
 def noise(width, height, seed=0):
@@ -133,3 +144,293 @@ def test_files_outside_of_the_root_are_refused(tmp_path):
             read_photo(name, tmp_path / "set")
     (tmp_path / "shortcut").symlink_to(tmp_path / "set")  # the root itself may be a link
     assert read_photo("in.png", tmp_path / "shortcut").size == (8, 8)
+
+
+class Photos:
+    "A data set of photographs, as small as can be."
+
+    def __init__(self, root, count=30, transform=None, seed=0, write=True):
+        rng = np.random.default_rng(seed)
+        self.root, self.transform = Path(root), transform or PhotoTransform(32, 36)
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.paths, self.labels, self.identity = [], torch.arange(count)[:, None] // 3, torch.arange(count) * 10 + 7
+        for i in range(count):
+            self.paths.append(self.root / f"{i:03d}.png")
+            if write:
+                coarse = Image.fromarray(rng.integers(0, 256, (5, 7, 3), dtype=np.uint8))
+                coarse.resize(tuple(rng.integers(60, 160, 2).tolist()), Image.Resampling.BICUBIC).save(self.paths[-1])
+
+    def __len__(self):
+        return len(self.paths)
+
+    def batch(self, indices, draw=0):
+        return read_batch(self, indices, draw).float() / 255, self.labels[torch.as_tensor(indices)]
+
+    def subset(self, indices):
+        part = Photos(self.root, 0, self.transform)
+        part.paths, part.labels, part.identity = [self.paths[i] for i in indices], self.labels[indices], self.identity[indices]
+        return part
+
+
+@pytest.fixture
+def photos(tmp_path):
+    return Photos(tmp_path / "photos")
+
+
+def test_read_batch_is_the_transform_of_each_file(photos):
+    out = read_batch(photos, [4, 2, -1], draw=3)
+    assert out.dtype == torch.uint8
+    for row, index in zip(out, (4, 2, 29)):
+        assert torch.equal(row.float() / 255, photos.transform(read_photo(photos.paths[index]), index * 10 + 7, 3))
+    for wrong, kind in (([True, False], TypeError), ([0.5], TypeError), ([30], IndexError), ([-31], IndexError)):
+        with pytest.raises(kind):
+            read_batch(photos, wrong)
+    assert read_batch(photos, []).shape == (0, 3, 32, 32)
+
+
+# --- the decoded cache ------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("transform", [PhotoTransform(32, 36), PhotoTransform(32, 32, squash=True), PhotoTransform(32, 36, train_resize=50, flip=False),
+                                       PhotoTransform(32, 36, crop_scale=(0.16, 1), seed=4)], ids=str)
+def test_cache_cuts_what_pillow_cuts(tmp_path, transform):
+    "Stated tolerance on smooth pictures: 1.5 grey levels of 255 on average over a picture, 1 over all."
+    photos = Photos(tmp_path / "photos", transform=transform)
+    cache = DecodedCache(photos, tmp_path / "cache", side=128, progress=False)
+    for draw in (0, 1, 2):
+        files, labels = photos.batch(range(30), draw)
+        squares, same = cache.batch(range(30), draw)
+        assert squares.shape == files.shape and squares.dtype == torch.float32 and torch.equal(labels, same)
+        gap = 255 * (files - squares).abs().mean((1, 2, 3))
+        assert gap.mean() < 1 and gap.max() < 1.5
+        assert 0 <= squares.min() and squares.max() <= 1
+
+
+def test_geometry_is_exact_on_a_ramp():
+    "On a picture whose colour is the place, the colour found says where a pixel was taken from."
+    side, size = 200, 20
+    ramp = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="xy"))[None].float().add(0.5) / side  # x, y in [0, 1]
+    boxes = np.array([[0.2, 0.1, 0.5, 0.25], [0.2, 0.1, 0.5, 0.25]])
+    out = cut_boxes(ramp.expand(2, -1, -1, -1), boxes, [False, True], size)
+    centre = (torch.arange(size) + 0.5) / size
+    torch.testing.assert_close(out[0, 0], (0.2 + 0.5 * centre)[None].expand(size, size), atol=1e-5, rtol=0)
+    torch.testing.assert_close(out[0, 1], (0.1 + 0.25 * centre)[:, None].expand(size, size), atol=1e-5, rtol=0)
+    torch.testing.assert_close(out[1, 0], out[0, 0].flip(1), atol=1e-5, rtol=0)
+
+
+def test_cache_pictures_do_not_depend_on_their_batch(tmp_path, photos):
+    cache = DecodedCache(photos, tmp_path / "cache", side=40, progress=False)
+    together, _ = cache.batch(range(30), 5)
+    for i in (0, 11, 29):
+        assert torch.equal(cache.batch([i], 5)[0][0], together[i])
+    part = cache.subset([11, 29])
+    assert len(part) == 2 and torch.equal(part.batch([0, 1], 5)[0], together[[11, 29]]) and part.labels[:, 0].tolist() == [3, 9]
+    assert torch.equal(cache[7][0], cache.batch([7])[0][0]) and torch.equal(cache.to("cpu").batch(range(30), 5)[0], together)
+    assert part.identity.tolist() == [117, 297]
+
+
+def test_cache_opens_again_without_reading_a_file(tmp_path, photos, monkeypatch):
+    first = DecodedCache(photos, tmp_path / "cache", side=40, progress=False).batch([1, 2])[0]
+    monkeypatch.setattr(loading, "read_photo", lambda *a: pytest.fail("a file was read"))
+    assert torch.equal(DecodedCache(photos, tmp_path / "cache", side=40, progress=False).batch([1, 2])[0], first)
+
+
+def test_cache_of_other_data_is_refused_with_the_reason(tmp_path, photos):
+    DecodedCache(photos, tmp_path / "cache", side=40, progress=False)
+    for other, side, says in ((photos, 48, "squares of side 40, not 48"), (Photos(photos.root, 29, write=False), 40, "30 pictures, the data set has 29"),
+                              (Photos(tmp_path / "elsewhere", 30), 40, None), (photos.subset(list(range(30))[::-1]), 40, "another list of files")):
+        if says:
+            with pytest.raises(CacheError, match=says):
+                DecodedCache(other, tmp_path / "cache", side=side, progress=False)
+    photos.paths[0].write_bytes(photos.paths[0].read_bytes() + b"x")
+    with pytest.raises(CacheError, match="made before 000.png was changed"):
+        DecodedCache(photos, tmp_path / "cache", side=40, progress=False)
+    (tmp_path / "cache" / "state.json").write_text("{")
+    with pytest.raises(CacheError, match="damaged state file"):
+        DecodedCache(photos, tmp_path / "cache", side=40, progress=False)
+
+
+def test_cache_folders_that_cannot_serve(tmp_path, photos):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("x")
+    for folder, says in (("file", "is a file"), ("file/in", "is a file, or lies inside one"), ("full", "holds other things")):
+        with pytest.raises(CacheError, match=says):
+            DecodedCache(photos, tmp_path / folder, side=40, progress=False)
+    with pytest.raises(ValueError, match="side must be at least"):
+        DecodedCache(photos, tmp_path / "cache", side=31)
+    with pytest.raises(ValueError, match="empty"):
+        DecodedCache(photos.subset([]), tmp_path / "cache", side=40)
+    DecodedCache(photos, tmp_path / "cache", side=40, progress=False)
+    (tmp_path / "cache" / "pixels.u8").write_bytes(b"")
+    with pytest.raises(CacheError, match="incomplete"):
+        DecodedCache(photos, tmp_path / "cache", side=40, progress=False)
+
+
+def test_full_disk_is_told_before_and_during(tmp_path, photos, monkeypatch):
+    monkeypatch.setattr(loading.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    with pytest.raises(CacheError, match="needs 0.00 GiB .* make room"):
+        DecodedCache(photos, tmp_path / "cache", side=40, progress=False)
+    monkeypatch.undo()
+
+    def full(path, value):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(loading, "_write_json", full)
+    with pytest.raises(CacheError, match="No space left on device.*stays .*make room"):
+        DecodedCache(photos, tmp_path / "cache", side=40, progress=False)
+    monkeypatch.undo()
+    assert len(DecodedCache(photos, tmp_path / "cache", side=40, progress=False)) == 30
+
+
+def test_damaged_pictures_are_named_and_counted(tmp_path, photos):
+    photos.paths[4].write_bytes(b"no picture")
+    with pytest.raises(PhotoError, match="1 of 30 pictures cannot be read, more than the allowed share 0: .*004.png"):
+        DecodedCache(photos, tmp_path / "cache", side=40, progress=False)
+    cache = DecodedCache(photos, tmp_path / "cache", side=40, progress=False, damaged_share=0.05)
+    assert list(cache.damaged) == [4] and "004.png" in cache.damaged[4]
+    assert (cache.batch([4], 1)[0] * 255 - 128).abs().max() < 1e-3  # grey
+    assert list(DecodedCache(photos, tmp_path / "cache", side=40, progress=False).damaged) == [4]
+
+
+BUILD = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from test_loading import Photos
+from smoothap_nb import loading
+loading._BLOCK = 8 * 3 * 40**2  # eight pictures
+read = loading.read_photo
+def slowly(*a):
+    time.sleep(0.02)
+    return read(*a)
+loading.read_photo = slowly
+loading.DecodedCache(Photos(sys.argv[2], 60, write=False), sys.argv[3], side=40, progress=False, workers=1)
+"""
+
+
+def test_build_survives_kill_nine(tmp_path):
+    "Killed in the middle, the build goes on from the last block and ends with the same bytes."
+    photos = Photos(tmp_path / "photos", 60)
+    whole = DecodedCache(photos, tmp_path / "whole", side=40, progress=False)
+    state = tmp_path / "cut" / "state.json"
+    process = subprocess.Popen([sys.executable, "-c", BUILD, str(Path(__file__).parent), str(photos.root), str(tmp_path / "cut")])
+    while process.poll() is None and not state.exists():
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = json.loads(state.read_text())["done"]
+    assert 0 < done < 60
+    reads = []
+    photos.photo = lambda i: reads.append(i) or read_photo(photos.paths[i])
+    again = DecodedCache(photos, tmp_path / "cut", side=40, progress=False)
+    assert sorted(reads) == list(range(done, 60))
+    for name in ("pixels.u8", "sizes.i32"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert torch.equal(again.batch(range(60), 1)[0], whole.batch(range(60), 1)[0])
+
+
+# --- batches ahead of time --------------------------------------------------------------------------------------------
+
+def plan(step):
+    return np.random.default_rng(step).permutation(30)[:10], step // 3
+
+
+@pytest.mark.parametrize("workers, ahead", [(1, 1), (2, 2), (5, 3), (16, 1)])
+def test_workers_change_nothing(photos, workers, ahead):
+    batches = list(Prefetcher(photos, plan, 7, start=2, workers=workers, ahead=ahead))
+    assert len(batches) == len(Prefetcher(photos, plan, 7, start=2)) == 5
+    for step, batch in zip(range(2, 7), batches):
+        indices, epoch = plan(step)
+        images, labels = photos.batch(indices, epoch + 1)
+        assert isinstance(batch, Batch) and batch.epoch == epoch and (batch.indices == indices).all() and batch.waited >= 0
+        assert torch.equal(batch.images, images) and torch.equal(batch.labels, labels)
+
+
+def test_glyphs_and_caches_come_the_same_way(tmp_path, photos):
+    from smoothap_nb import Glyphs
+
+    for data in (Glyphs("val", size=16), DecodedCache(photos, tmp_path / "cache", side=40, progress=False)):
+        for step, batch in enumerate(Prefetcher(data, plan, 2, workers=3)):
+            indices, epoch = plan(step)
+            assert torch.equal(batch.images, data.batch(indices, epoch + 1)[0])
+
+
+def test_ranks_share_the_global_batch(photos):
+    parts = [list(Prefetcher(photos, plan, 2, rank=rank, world=3)) for rank in range(3)]
+    for step in range(2):
+        assert np.concatenate([part[step].indices for part in parts]).tolist() == plan(step)[0].tolist()
+        assert torch.equal(torch.cat([part[step].images for part in parts]), photos.batch(plan(step)[0], 1)[0])
+    assert [len(share_of(range(10), rank, 4)) for rank in range(4)] == [3, 3, 2, 2]
+
+
+def readers():
+    return [t for t in threading.enumerate() if t.name.startswith(("reader", "joiner"))]
+
+
+def test_an_error_in_a_worker_arrives_as_it_was(photos):
+    photos.paths[3].unlink()
+    with pytest.raises(PhotoError, match="003.png is missing"):
+        for _ in Prefetcher(photos, lambda step: (np.arange(30), 0), 5, workers=3):
+            pass
+    assert not readers()
+    with pytest.raises(ZeroDivisionError):
+        list(Prefetcher(photos, lambda step: 1 / 0, 5))
+    assert not readers()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_leaving_the_loop_ends_the_threads(photos, error):
+    with pytest.raises(error):
+        with Prefetcher(photos, plan, 1000) as batches:
+            for number, _ in enumerate(batches):
+                if number == 1:
+                    raise error
+    assert not readers()
+    for _ in (ahead := Prefetcher(photos, plan, 1000)):
+        break
+    ahead.close()
+    assert not readers()
+    assert len(list(Prefetcher(photos, plan, 3, start=3))) == 0
+
+
+LOOP = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_loading import Photos, plan
+from smoothap_nb.loading import Prefetcher
+for batch in Prefetcher(Photos(sys.argv[2], write=False), plan, 10**9, workers=3):
+    print("running", flush=True)
+"""
+
+
+def test_control_c_ends_the_process(photos):
+    process = subprocess.Popen([sys.executable, "-c", LOOP, str(Path(__file__).parent), str(photos.root)], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "running\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0 and errors.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_the_wait_is_measured(photos):
+    slow = photos.batch
+    photos.batch = lambda indices, draw: time.sleep(0.05) or slow(indices, draw)
+    batches = Prefetcher(photos, plan, 3, workers=1)
+    waits = [batch.waited for batch in batches]
+    assert waits[0] > 0.04 and batches.waited == pytest.approx(sum(waits))
+
+
+def test_counts_that_do_not_fit(photos):
+    for wrong in ({"workers": 0}, {"ahead": 0}, {"rank": 2, "world": 2}, {"rank": -1}):
+        with pytest.raises(ValueError, match="must be"):
+            Prefetcher(photos, plan, 3, **wrong)
+
+
+@pytest.mark.cuda
+def test_on_a_gpu_bytes_travel_and_the_pictures_agree(tmp_path, photos):
+    cache = DecodedCache(photos, tmp_path / "cache", side=40, progress=False)
+    for data in (cache, cache.subset(list(range(30))).to("cuda"), photos):
+        for step, batch in enumerate(Prefetcher(data, plan, 3, workers=2, device="cuda")):
+            indices, epoch = plan(step)
+            assert batch.images.is_cuda and batch.labels.is_cuda and batch.labels[:, 0].tolist() == (indices // 3).tolist()
+            wanted = (photos if data is photos else cache).batch(indices, epoch + 1)[0]
+            torch.testing.assert_close(batch.images.cpu(), wanted, atol=2e-3, rtol=0)
