@@ -32,6 +32,7 @@ _PUBLIC = {
     "training": ("load_run",),
     "revisited": ("evaluate_revisited", "annotator_vote", "load_revisited", "load_distractors", "convert_ground_truth", "extract_descriptors",
                   "gem_pool", "mac_pool", "rmac_pool", "learn_whitening", "query_expansion", "distractor_scores"),
+    "reproduction": ("glyph_grid", "claims", "claims_table"),
     "figures": ("ranked_row",),
     "interactive": ("explore",),
 }

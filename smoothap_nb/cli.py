@@ -14,7 +14,7 @@ from typing import Annotated, Optional
 import typer
 
 # %% auto #0
-__all__ = ['app', 'say', 'train', 'table', 'evaluate', 'search', 'experiments', 'doctor', 'checks', 'main']
+__all__ = ['app', 'say', 'train', 'table', 'evaluate', 'search', 'reproduce', 'experiments', 'doctor', 'checks', 'main']
 
 # %% ../nbs/92_cli.ipynb #bc81d7f4
 app = typer.Typer(help="Ranking losses for image retrieval: train, evaluate, search.", no_args_is_help=True, add_completion=False,
@@ -146,6 +146,30 @@ def search(image: Annotated[Path, typer.Argument(help="The picture to look for."
     for place, (path, score) in enumerate(results, 1):
         say(f"{place:>4}  {score:.4f}  {path}")
     say(f"contact sheet: {contact_sheet(image, results, sheet)}")
+
+# %% ../nbs/92_cli.ipynb #e8f59289
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="`glyphs`: the papers' claims on Glyphs; `glyphs/TEXT`: only its runs whose name holds the text.")] = "",
+    grid: Annotated[str, typer.Option(help="Part of the comparison on Glyphs: tune, main, ablations or all.")] = "all",
+    workers: Annotated[int, typer.Option(help="Runs on Glyphs side by side, one CPU thread each; the numbers do not depend on it.")] = 1,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Use the CPU even where a CUDA device is found.")] = False,
+    record_to: Annotated[Optional[Path], typer.Option("--record", help="The JSON file that gets the numbers, instead of one in docs/results.")] = None,
+    settings: Annotated[Optional[list[str]], typer.Option("--set", metavar="KEY=VALUE", help="Change a setting. Repeatable.")] = None,
+    minutes: Annotated[float, typer.Option(help="Start no run on Glyphs after so many minutes; the same command goes on. 0: no limit.")] = 0,
+) -> None:
+    "Repeat what the papers report: one row of a table, or their claims on the embedded Glyphs."
+    from smoothap_nb.config import ConfigError, parse_setting
+    from smoothap_nb.reproduction import claims, claims_table, glyph_grid
+    from smoothap_nb.training import pick_device
+
+    device = "cpu" if cpu else pick_device().type
+    if name.split("/")[0] == "glyphs":
+        changes = {".".join(keys): value for keys, value in map(parse_setting, settings or [])}
+        rows = glyph_grid(grid, device, record_to, workers, changes, name.partition("/")[2], minutes, say)
+        say(claims_table(claims(rows)))
+        return
+    raise ConfigError(f"no experiment {name!r}: known is glyphs")
 
 # %% ../nbs/92_cli.ipynb #bc2586e9
 @app.command()
