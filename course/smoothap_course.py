@@ -40,6 +40,17 @@ MISTAKES = {  # what people do, in the words that they read when they did it
     "lambda-scale": "LAMBDA ON THE WRONG SCALE: lambda belongs to ranks divided by their number; with integer ranks, or without that division, it is too large or "
                     "too small by the size of the gallery.",
     "max-for-min": "MAX FOR MIN: a lower bound of the step has to be cut off at 1 from above, min(..., 1); with max it climbs above the step.",
+    "gradient-sign": "THE GRADIENT'S SIGN TURNED: descent would push the positives away. An item whose large rank number hurts must come nearer.",
+    "wrong-way": "MOVED THE WRONG WAY: the second ranking is that of scores + lambda g, hence of distances - lambda g.",
+    "both-signs": "THE RULE FOR SCORES: with distances the items move the other way, and the old ranks come first in the difference.",
+    "no-perturbation": "THE PERTURBATION LOST (detached, zeroed or never added): the second ranking is that of the very same list, so nothing changes.",
+    "lambda-not-divided": "LAMBDA FORGOTTEN BELOW THE LINE: the change of the ranks is divided by lambda.",
+    "lambda-over-n": "LAMBDA ON THE WRONG SCALE, BY LITTLE: divided by n, the lesson's convention. A percentile has n - 1 steps.",
+    "lambda-too-far": "LAMBDA ON THE WRONG SCALE: the items were moved (n - 1) times too far. Lambda belongs to the numbers that leave the solver.",
+    "straight-through": "THE GRADIENT WENT STRAIGHT THROUGH: the rule ranks a second time, it does not hand the incoming gradient on.",
+    "margin-sign": "THE MARGIN'S SIGN TURNED: it made life easier for the positives. They must move away from the query, the negatives towards it.",
+    "positives-counted": "POSITIVES COUNTED AS COMPETITORS: r counts the negatives ahead, nobody else.",
+    "empty-queries": "QUERIES WITHOUT POSITIVES COUNTED AS 0: they have nothing to find and must be left out of the mean.",
 }
 
 
