@@ -1,63 +1,235 @@
-"""Fill the tables of README.md from the files in docs/results/.
+"""Fill the tables of README.md and the guides from the files in docs/results/, the test vectors and the library itself.
 
-    python tools/results.py           rewrite the part between the markers
-    python tools/results.py --check   say whether it would change anything
+    python tools/results.py           rewrite every part between markers, and the plots
+    python tools/results.py --check   say which pages or plots are not what their sources give
+
+A part starts with `<!-- results:NAME (made by tools/results.py) -->` and ends with `<!-- end of results:NAME -->`.
+NAME is looked up in BLOCKS below; a results file that cannot be read is named and passed over.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import sys
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BEGIN, END = "<!-- results:demo (made by tools/results.py) -->", "<!-- end of results:demo -->"
+RESULTS = ROOT / "docs" / "results"
+PART = re.compile(r"<!-- results:([\w-]+) \(made by tools/results\.py\) -->\n(.*?)<!-- end of results:\1 -->", re.S)
+METRICS = ("mAP", "R@1", "R@10", "R@100", "H-AP", "ASI", "NDCG")
 
 
-def records(pattern: str) -> list[dict]:
-    "The results files of one kind that can be read, in order; a damaged one is named and passed over."
-    found = []
-    for path in sorted((ROOT / "docs" / "results").glob(pattern)):
+# --- reading ------------------------------------------------------------------------------------------------------------------
+
+@cache
+def stored() -> dict[str, dict]:
+    "Every results file that can be read, by name; a damaged one is named and passed over."
+    found = {}
+    for path in sorted(RESULTS.glob("*.json")):
         try:
-            found.append(json.loads(path.read_text(encoding="utf-8")))
+            value = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(value, dict):
+                raise ValueError("not a JSON object")
+            found[path.name] = value
         except ValueError as error:
             print(f"passed over {path}: {error}", file=sys.stderr)
     return found
 
 
-def demo_table() -> str:
-    "What `make demo` reaches: mean over seeds, with the lowest and the highest."
-    found = records("demo-seed*.json")
-    if not found:
+def experiments() -> dict[str, list[dict]]:
+    "Records of runs, by experiment: what `smoothap train --record` and its relatives write."
+    found: dict[str, list[dict]] = {}
+    for record in stored().values():
+        if isinstance(record.get("metrics"), dict) and record["metrics"] and "experiment" in record:
+            found.setdefault(str(record["experiment"]), []).append(record)
+    return {name: sorted(group, key=lambda r: r.get("seed", 0)) for name, group in sorted(found.items())}
+
+
+def measurements() -> list[dict]:
+    "Benchmark files: a title, environments and rows."
+    return [value for value in stored().values() if isinstance(value.get("rows"), list) and "title" in value]
+
+
+# --- tables -------------------------------------------------------------------------------------------------------------------
+
+def table(header: list[str], rows: list[list]) -> str:
+    "A Markdown table."
+    written = ["| " + " | ".join(str(cell) for cell in line) + " |" for line in [header, *rows]]
+    return "\n".join([written[0].replace("|  |", "| |", 1), "|" + "---|" * len(header), *written[1:]])
+
+
+def spread(values: list[float]) -> str:
+    "Mean, and lowest to highest where there is more than one."
+    middle = f"{statistics.mean(values):.3f}"
+    return middle if len(values) == 1 else f"{middle} ({min(values):.3f} to {max(values):.3f})"
+
+
+def metrics_table(records: list[dict], metrics: tuple = METRICS) -> str:
+    "Competitors down, metrics across, over the seeds of one experiment."
+    who = list(dict.fromkeys(name for r in records for name in r["metrics"]))
+    keys = [k for k in metrics if any(k in r["metrics"][w] for r in records for w in r["metrics"])]
+    rows = []
+    for name in who:
+        values = {key: [r["metrics"][name][key] for r in records if key in r["metrics"].get(name, {})] for key in keys}
+        rows.append([name, *(spread(values[key]) if values[key] else "" for key in keys)])
+    return table(["", *keys], rows)
+
+
+def provenance(records: list[dict]) -> str:
+    "What was run, where and when, in a sentence."
+    first = records[0]
+    config, training = first.get("config", {}), first.get("training", {})
+    env = training.get("environment") or first.get("environment") or {}
+    parts = [f"`{first['experiment']}`"]
+    if config:
+        parts[0] += f": {config['model']['backbone']}, {config['data']['size']} px, {config['optim']['steps']} steps"
+    if "test_images" in first:
+        parts.append(f"{first['test_images']:,} pictures of {first['test_classes']:,} held-out characters, default distortion")
+    if len(records) > 1:
+        parts.append("mean (lowest to highest) over seeds " + ", ".join(str(r.get("seed", 0)) for r in records))
+    text = "; ".join(parts) + "."
+    seconds = [r["training"]["seconds"] for r in records if "seconds" in r.get("training", {})]
+    if seconds and env:
+        took = f"{min(seconds):.0f} to {max(seconds):.0f}" if len(seconds) > 1 else f"{seconds[0]:.0f}"
+        text += f" Training took {took} s on {env.get('hardware')} ({env.get('device')}, torch {env.get('torch')}), {first.get('date')}, commit {env.get('commit')}."
+    return text
+
+
+def demo(page: Path) -> str:
+    "What `make demo` reaches."
+    records = experiments().get("demo", [])
+    if not records:
         return "`make demo`: not run."
-    keys = [k for k in ("mAP", "R@1", "R@10", "R@100", "H-AP", "NDCG") if k in found[0]["metrics"]["trained"]]
-    lines = ["| | " + " | ".join(keys) + " |", "|---|" + "---|" * len(keys)]
-    for who in found[0]["metrics"]:
-        cells = []
-        for key in keys:
-            values = [r["metrics"][who][key] for r in found]
-            cells.append(f"{statistics.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})")
-        lines.append(f"| {who} | " + " | ".join(cells) + " |")
-    first, env = found[0], found[0]["training"]["environment"]
-    seconds = [r["training"]["seconds"] for r in found]
-    seeds = ", ".join(str(r["seed"]) for r in found)
-    lines += ["", f"`{first['experiment']}`: {first['config']['model']['backbone']}, {first['config']['data']['size']} px, {first['config']['optim']['steps']} steps; "
-              f"{first['test_images']:,} pictures of {first['test_classes']:,} held-out characters, default distortion; mean (lowest to highest) over seeds {seeds}. Training took "
-              f"{min(seconds):.0f} to {max(seconds):.0f} s on {env['hardware']} ({env['device']}, torch {env['torch']}), {first['date']}, commit {env['commit']}. "
-              "The raw numbers are in [docs/results](docs/results)."]
-    return "\n".join(lines)
+    where = "docs/results.md" if page.name == "README.md" else "results.md"
+    return f"{metrics_table(records, ('mAP', 'R@1', 'R@10', 'R@100', 'H-AP', 'NDCG'))}\n\n{provenance(records)} The raw numbers are in [the results]({where})."
 
 
-def rendered() -> str:
-    "README.md with its tables made anew."
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    head, rest = text.split(BEGIN)
-    return f"{head}{BEGIN}\n{demo_table()}\n{END}{rest.split(END)[1]}"
+def all_experiments(page: Path) -> str:
+    "A table and a plot for every experiment that has been recorded."
+    parts = []
+    for name, records in experiments().items():
+        alt = f"Metrics of {name}: one dot for each seed, a bar at the mean"
+        parts.append(f"### {name}\n\n{metrics_table(records)}\n\n{provenance(records)}\n\n![{alt}](images/{plot_name('experiment', name)})")
+    return "\n\n".join(parts) or "No experiment has been recorded: not run."
+
+
+def seconds(value: float) -> str:
+    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1, 1e3, "ms"), (float("inf"), 1, "s")):
+        if value < limit:
+            return f"{value * factor:.3g} {unit}"
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def all_benchmarks(page: Path) -> str:
+    "For every benchmark file: the plot of its times, its targets, and what has not been run."
+    parts = []
+    for bench in measurements():
+        timed = [r for r in bench["rows"] if r["value"] is not None and r.get("times")]
+        absent = [r for r in bench["rows"] if r["value"] is None]
+        text = f"### {bench['title']}\n"
+        if timed:
+            text += (f"\n![{bench['title']}: time of each contender, one row for each measurement, logarithmic axis; further left is faster]"
+                     f"(images/{plot_name('times', bench['benchmark'])})\n")
+        judged = [[r["name"], f"{number(r['value'])} {r['unit']}", r["target"]] for r in bench["rows"] if r["value"] is not None and r["target"]]
+        if judged:
+            text += "\n" + table(["measurement with a target", "measured", "target"], judged) + "\n"
+        if absent:
+            text += "\n" + table(["not run", "why"], [[r["name"], r["note"]] for r in absent]) + "\n"
+        parts.append(text.rstrip())
+    return "\n\n".join(parts) or "No benchmark has been recorded: not run."
+
+
+def megabytes(row: dict) -> float | None:
+    "Peak memory of a row, in MB, where it measures one."
+    if row["value"] is None or "memory" not in row["name"]:
+        return None
+    if row["unit"] in ("GB", "MB"):
+        return row["value"] * (1000 if row["unit"] == "GB" else 1)
+    return row["config"]["bytes"] / 1e6 if "bytes" in row.get("config", {}) else None
+
+
+def memory(page: Path) -> str:
+    "Every row that measured a peak of memory, and every one that waits for a machine."
+    rows = []
+    for bench in measurements():
+        for row in bench["rows"]:
+            if "memory" in row["name"] and (megabytes(row) is not None or row["value"] is None):
+                size = "not run: " + row["note"] if row["value"] is None else f"{number(megabytes(row))} MB"
+                rows.append([bench["title"].split(":")[0], row["name"], size])
+    return table(["benchmark", "what", "peak memory"], rows)
+
+
+def passed_over(page: Path) -> str:
+    "Files of docs/results that this page shows nothing of."
+    shown = [*measurements(), *(r for group in experiments().values() for r in group)]
+    left = [name for name, value in stored().items() if not any(value is s for s in shown)]
+    damaged = sorted(p.name for p in RESULTS.glob("*.json") if p.name not in stored())
+    lines = [f"- `{name}`: of another kind, shown elsewhere" for name in left] + [f"- `{name}`: cannot be read, passed over" for name in damaged]
+    return "\n".join(lines) or "Every file is shown."
+
+
+def plot_name(kind: str, name: str) -> str:
+    return f"results-{kind}-{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}.png"
+
+
+def computed(name: str):
+    "A block that the library computes now; values.py is imported when one is asked for."
+    def block(page: Path) -> str:
+        import values
+
+        return getattr(values, name)()
+    return block
+
+
+BLOCKS = {
+    "demo": demo, "experiments": all_experiments, "benchmarks": all_benchmarks, "memory": memory, "passed-over": passed_over,
+    "migration": computed("migration"), "conventions": computed("conventions"), "protocols": computed("protocols"),
+    "gradients": computed("gradients"),
+}
+
+
+# --- pages --------------------------------------------------------------------------------------------------------------------
+
+def pages() -> list[Path]:
+    "README.md and the guides that hold a part of ours."
+    return [p for p in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if PART.search(p.read_text(encoding="utf-8"))]
+
+
+def rendered(page: Path) -> str:
+    "The page with its parts made anew."
+    def fill(found: re.Match) -> str:
+        name = found[1]
+        if name not in BLOCKS:
+            raise SystemExit(f"{page.name} asks for results:{name}; there are {', '.join(BLOCKS)}")
+        return f"<!-- results:{name} (made by tools/results.py) -->\n{BLOCKS[name](page).rstrip()}\n<!-- end of results:{name} -->"
+    return PART.sub(fill, page.read_text(encoding="utf-8"))
+
+
+def main(argv: list[str]) -> int:
+    sys.path[:0] = [str(ROOT / "tools"), str(ROOT)]
+    import plots
+
+    check, stale = "--check" in argv, []
+    for page in pages():
+        text = rendered(page)
+        if text != page.read_text(encoding="utf-8"):
+            stale.append(page.relative_to(ROOT).as_posix())
+            if not check:
+                page.write_text(text, encoding="utf-8")
+    stale += plots.refresh(check)
+    if check and stale:
+        print(f"{', '.join(stale)}: not what the sources give, run python tools/results.py", file=sys.stderr)
+        return 1
+    if stale:
+        print("written: " + ", ".join(stale))
+    return 0
 
 
 if __name__ == "__main__":
-    new = rendered()
-    if "--check" in sys.argv:
-        sys.exit(0 if new == (ROOT / "README.md").read_text(encoding="utf-8") else "README.md is not what docs/results gives: run python tools/results.py")
-    (ROOT / "README.md").write_text(new, encoding="utf-8")
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,123 @@
+"""The plots of docs/results.md, one for each experiment and each benchmark file that has timings; called by results.py.
+
+Each PNG carries the hash of the data it was drawn from, so that a check needs no drawing and no equal version of matplotlib.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+
+import results
+
+FORMAT = 3  # raise it when the drawing changes
+
+
+def wanted() -> dict[str, tuple]:
+    "File name -> (how to draw it, from what)."
+    out = {}
+    for name, records in results.experiments().items():
+        out[results.plot_name("experiment", name)] = (draw_experiment, [{"seed": r.get("seed", 0), "metrics": r["metrics"]} for r in records])
+    for bench in results.measurements():
+        rows = [{"name": r["name"], "times": r["times"]} for r in bench["rows"] if r["value"] is not None and r.get("times")]
+        if rows:
+            out[results.plot_name("times", bench["benchmark"])] = (draw_times, rows)
+    return out
+
+
+def signature(data) -> str:
+    return hashlib.sha256(f"{FORMAT} {json.dumps(data, sort_keys=True)}".encode()).hexdigest()
+
+
+def refresh(check: bool) -> list[str]:
+    "Draw what is missing or old (or, with `check`, only name it); remove plots of results that are gone."
+    folder, stale, plan = results.ROOT / "docs" / "images", [], wanted()
+    for name, (draw, data) in plan.items():
+        path = folder / name
+        if path.exists() and signature(data).encode() in path.read_bytes():
+            continue
+        stale.append(f"docs/images/{name}")
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(to_png(draw(data), signature(data)))
+    for path in folder.glob("results-*.png"):
+        if path.name not in plan:
+            stale.append(f"docs/images/{path.name}")
+            if not check:
+                path.unlink()
+    return stale
+
+
+def to_png(fig, mark: str) -> bytes:
+    import matplotlib.pyplot as plt
+
+    buffer = io.BytesIO()
+    fig.savefig(buffer, format="png", dpi=120, metadata={"Software": None, "Comment": f"drawn from {mark}"})
+    plt.close(fig)
+    return buffer.getvalue()
+
+
+def style():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from smoothap_nb.figures import use_style
+
+    use_style()
+    return plt
+
+
+def competitor(name: str, place: int) -> dict:
+    "Colour and marker of a contender, by what it is, then by its place."
+    from smoothap_nb.figures import MARKERS, PALETTE
+
+    known = {"raw pixels": "exact", "untrained": "negative", "trained": "smooth_ap", "product": "exact", "cubic": "negative",
+             "pytorch-metric-learning": "rambo", "sorting twice": "negative", "sorted": "negative"}
+    order = ("positive", "h_ap", "sup_ap", "fast_ap", "soft_bin")
+    role = known.get(name) or ("smooth_ap" if name.startswith("ours") else order[place % len(order)])
+    return {"color": PALETTE[role], "marker": MARKERS[role] if role != "exact" else "|"}
+
+
+def draw_experiment(records: list[dict]):
+    "Dots of every seed and a bar at their mean: one row per metric, one colour per competitor."
+    import statistics
+
+    plt = style()
+    keys = [k for k in results.METRICS if any(k in m for r in records for m in r["metrics"].values())]
+    who = list(dict.fromkeys(name for r in records for name in r["metrics"]))
+    fig, ax = plt.subplots(figsize=(6.6, 0.5 * len(keys) + 1.3))
+    for place, name in enumerate(who):
+        look = competitor(name, place)
+        for row, key in enumerate(keys):
+            values = [r["metrics"][name][key] for r in records if key in r["metrics"].get(name, {})]
+            height = [len(keys) - 1 - row + 0.22 - 0.44 * place / max(1, len(who) - 1)] * len(values)
+            ax.plot(values, height, linestyle="", markersize=9 if look["marker"] == "|" else 5, alpha=0.75, clip_on=False, label=name if row == 0 else None, **look)
+            if len(values) > 1:
+                ax.plot([statistics.mean(values)] * 2, [height[0] - 0.1, height[0] + 0.1], color=look["color"], linewidth=2)
+    ax.set(yticks=range(len(keys)), yticklabels=keys[::-1], xlim=(0, 1), xlabel="value on held-out classes (0 to 1)", ylabel="metric")
+    ax.legend(ncols=len(who), loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8)
+    return fig
+
+
+def draw_times(rows: list[dict]):
+    "One row per measurement, one mark per contender, logarithmic time."
+    plt = style()
+    who = list(dict.fromkeys(name for row in rows for name in row["times"]))
+    fig, ax = plt.subplots(figsize=(8.2, 0.34 * len(rows) + 1.3))
+    for place, name in enumerate(who):
+        spots = [(row["times"][name], len(rows) - 1 - height) for height, row in enumerate(rows) if name in row["times"]]
+        look = competitor(name, place)
+        ax.plot(*zip(*spots), linestyle="", markersize=11 if look["marker"] == "|" else 6, markeredgewidth=2 if look["marker"] == "|" else 1, label=name, **look)
+    ax.set(xscale="log", yticks=range(len(rows)), yticklabels=[short(row["name"]) for row in rows][::-1], xlabel="time of one call (s, logarithmic)", ylabel="measurement")
+    ax.set_ylim(-0.6, len(rows) - 0.4)
+    ax.tick_params(axis="y", labelsize=8)
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
+    return fig
+
+
+def short(text: str, most: int = 62) -> str:
+    text = re.sub(r"\s+", " ", text)
+    return text if len(text) <= most else text[:most - 1].rstrip() + "…"
