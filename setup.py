@@ -21,7 +21,7 @@ setup(
     keywords=cfg["keywords"],
     license="MIT",
     packages=[cfg["lib_path"], f"{cfg['lib_path']}.experiments"],
-    package_data={cfg["lib_path"]: ["data/*.safetensors", "papers/*.csv", "papers/*.toml"], f"{cfg['lib_path']}.experiments": ["*.toml", "**/*.toml"]},
+    package_data={cfg["lib_path"]: ["data/*.safetensors", "static/*.js", "papers/*.csv", "papers/*.toml"], f"{cfg['lib_path']}.experiments": ["*.toml", "**/*.toml"]},
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg["requirements"].split(),
     extras_require={"dev": cfg["dev_requirements"].split()},

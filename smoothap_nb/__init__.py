@@ -35,7 +35,8 @@ _PUBLIC = {
                   "gem_pool", "mac_pool", "rmac_pool", "learn_whitening", "query_expansion", "distractor_scores"),
     "reproduction": ("glyph_grid", "claims", "claims_table"),
     "figures": ("ranked_row",),
-    "interactive": ("explore",),
+    "interactive": ("explore", "live_figures"),
+    "ranklab": ("rank_lab", "RankLab"),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_HOME)
