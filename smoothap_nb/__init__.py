@@ -25,6 +25,7 @@ _PUBLIC = {
                    "CSLLoss"),
     "evaluation": ("evaluate", "nearest_neighbours", "evaluate_neighbours", "RetrievalMetrics"),
     "glyphs": ("Glyphs", "glyph_batch", "glyph_statistics"),
+    "datasets": ("load_dataset", "test_protocols", "evaluate_protocols", "make_miniature", "check_dataset", "ImageSet", "Protocol", "DATASETS"),
     "sampling": ("MPerClassSampler", "SuperPairSampler", "RandomSuperPairSampler", "HierarchicalSampler", "OfficialMPerClassSampler",
                  "batch_statistics", "batch_picture"),
     "models": ("EmbeddingModel", "ImageTransform"),

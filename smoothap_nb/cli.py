@@ -14,7 +14,8 @@ from typing import Annotated, Optional
 import typer
 
 # %% auto #0
-__all__ = ['app', 'say', 'train', 'table', 'evaluate', 'search', 'reproduce', 'experiments', 'doctor', 'checks', 'main']
+__all__ = ['app', 'data_app', 'say', 'train', 'table', 'evaluate', 'search', 'reproduce', 'data_list', 'data_check',
+           'data_miniature', 'experiments', 'doctor', 'checks', 'main']
 
 # %% ../nbs/92_cli.ipynb #bc81d7f4
 app = typer.Typer(help="Ranking losses for image retrieval: train, evaluate, search.", no_args_is_help=True, add_completion=False,
@@ -170,6 +171,58 @@ def reproduce(
         say(claims_table(claims(rows)))
         return
     raise ConfigError(f"no experiment {name!r}: known is glyphs")
+
+# %% ../nbs/92_cli.ipynb #data0code
+data_app = typer.Typer(help="The papers' data sets: which there are, is my copy complete, a small stand-in.", no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(data_app, name="data")
+
+
+@data_app.command("list")
+def data_list(name: Annotated[Optional[str], typer.Argument(help="Show one data set in full.")] = None) -> None:
+    "List the data sets, or say about one of them what belongs to it and where to get it."
+    from smoothap_nb.datasets import DATASETS, dataset_info
+
+    if name is None:
+        for key, info in DATASETS.items():
+            say(f"{key:<14}{info.title:<48}{' > '.join(info.levels)}")
+        return
+    info = dataset_info(name)
+    say(f"{name}: {info.title}" + (f" ({info.papers})" if info.papers else ""))
+    for title, value in (("levels", " > ".join(info.levels)), ("files", ", ".join(info.layout)), ("from", info.source), ("note", info.note),
+                         ("metrics", ", ".join(info.metrics) if info.levels else "")):
+        if value:
+            say(f"  {title:<9}{value}")
+    for split, counts in info.counts.items():
+        for count in counts:
+            classes = count.classes if isinstance(count.classes, tuple) else (count.classes,) if count.classes else ()
+            say(f"  {split:<9}" + ", ".join(filter(None, (f"{count.images:,} images" if count.images else "",
+                                                          f"{' > '.join(f'{n:,}' for n in classes)} classes" if classes else ""))) + f" ({count.source})")
+
+
+@data_app.command("check")
+def data_check(name: Annotated[str, typer.Argument(help="A name from `smoothap data list`.")],
+               root: Annotated[Optional[Path], typer.Option(help="The folder that the official archive unpacks to; the cache when left out.")] = None,
+               every_picture: Annotated[bool, typer.Option("--every-picture", help="Open every picture, not sixteen of each split.")] = False) -> None:
+    "Compare a copy of a data set with the official lists and counts: what is missing, and where to get it."
+    from smoothap_nb.datasets import check_dataset
+
+    lines = check_dataset(name, root, every_picture=every_picture)
+    for what, state, fact, mend in lines:
+        say(f"{state:<5} {what:<20} {fact}" + (f"\n{'':26} -> {mend}" if mend else ""))
+    raise typer.Exit(1 if any(state == "fail" for _, state, _, _ in lines) else 0)
+
+
+@data_app.command("miniature")
+def data_miniature(name: Annotated[str, typer.Argument(help="A name from `smoothap data list`.")],
+                   to: Annotated[Path, typer.Option(help="A new or empty folder.")],
+                   classes: Annotated[int, typer.Option(help="Training classes; three quarters as many are held out.")] = 16,
+                   images: Annotated[int, typer.Option(help="Pictures of the largest classes.")] = 6,
+                   seed: Annotated[int, typer.Option(help="Of the pictures.")] = 0) -> None:
+    "Write a few hundred drawn pictures in the exact layout of a data set, to try its loader and protocol without the data."
+    from smoothap_nb.datasets import make_miniature
+
+    folder = make_miniature(name, to, classes=classes, images=images, seed=seed)
+    say(f"{folder}: a miniature of {name}; smoothap data check {name} --root {folder}")
 
 # %% ../nbs/92_cli.ipynb #bc2586e9
 @app.command()
