@@ -7,7 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    ?= runs/demo
 
-.PHONY: help demo test test-all test-marked lab export run-notebooks check bench clean
+.PHONY: help demo test test-all test-marked lab export run-notebooks check bench course grade clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -39,6 +39,12 @@ check: $(VENV)/.tests  ## are the modules in sync and the notebooks clean? (in a
 
 bench: $(VENV)/.tests  ## measure against peers and bounds, write docs/results/ and docs/benchmarks.md
 	$(BIN)/python -m benchmarks
+
+course: $(VENV)/.tests  ## build course/release/, the problem sets as students get them
+	$(BIN)/python tools/course.py release
+
+grade: $(VENV)/.tests  ## grade course/submitted/ in a sandbox, write course/feedback/ and course/marks.csv
+	UNSAFE=$(UNSAFE) $(BIN)/python tools/course.py grade
 
 clean:           ## remove the environment and what was built; runs/ stays
 	rm -rf $(VENV) build dist *.egg-info _site .pytest_cache .hypothesis

@@ -23,6 +23,7 @@ import nbformat
 import psutil
 import zmq
 from jupyter_client.manager import AsyncKernelManager
+from jupyter_core.utils import run_sync
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbconvert.preprocessors import ClearMetadataPreprocessor
 from nbgrader.preprocessors import (
@@ -116,18 +117,20 @@ class SandboxedExecute(Execute):
 
     def preprocess(self, nb, resources, km=None):
         self.limits = {**LIMITS, **SLOW_SETS.get(resources["nbgrader"]["assignment"], {})}
-        self.timeout, self.stopped, self.reason = self.limits["cell"], False, ""
+        self.timeout, self.stopped, self.reason, self.sockets = self.limits["cell"], False, "", ""
+        told = f"Stopped: this cell took more than {self.timeout} s. Is there a loop that does not end?"
+        self.error_on_timeout = {"ename": "Stopped", "evalue": told, "traceback": [told]}
         try:
             return super().preprocess(nb, resources, km=km)
         finally:
-            shutil.rmtree(self.km.sockets, ignore_errors=True) if self.km else None
+            shutil.rmtree(self.sockets, ignore_errors=True)
 
     async def async_start_new_kernel(self, **keywords):
-        self.km.limits = self.limits
+        self.km.limits, self.sockets = self.limits, self.km.sockets
         await super().async_start_new_kernel(**keywords)
         threading.Thread(target=self._watch, args=(self.km, time.monotonic()), daemon=True).start()
 
-    start_new_kernel = None  # only the asynchronous one is used
+    start_new_kernel = run_sync(async_start_new_kernel)  # nbconvert calls the synchronous twins
 
     def _watch(self, km, started):
         process = km.provisioner.process
@@ -155,6 +158,8 @@ class SandboxedExecute(Execute):
             told = f"Grading this notebook stopped: {self.reason}. Cells from here on were not run."
             cell.outputs = [*cell.get("outputs", []), nbformat.v4.new_output("error", ename="Stopped", evalue=told, traceback=[told])]
         return cell
+
+    execute_cell = run_sync(async_execute_cell)
 
     def process_message(self, msg, cell, cell_index):
         "Keeps the first megabyte of what a cell prints and shows; errors always."
@@ -191,6 +196,7 @@ class RestoreCells(NbGraderPreprocessor):
 
 def configure(c, root: str):
     "nbgrader's settings for the course in `root`."
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # nbgrader calls alembic by name
     c.CourseDirectory.root, c.CourseDirectory.course_id = str(root), "smoothap"
     c.CourseDirectory.db_url = f"sqlite:///{root}/gradebook.db?timeout=120"  # two graders write to it
     c.Autograde.sanitize_preprocessors = [ClearOutput, DeduplicateIds, OverwriteKernelspec, RestoreCells, OverwriteCells, CheckCellMetadata]

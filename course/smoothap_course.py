@@ -61,7 +61,7 @@ class CheckFailed(AssertionError):
         return str(self).split("\n")
 
 
-def check(function, *inputs, expect, see, on=None, mistakes=None, tol=1e-6, **keywords):
+def check(function, *inputs, expect, see, on=None, mistakes=None, tol=1e-6, name=None, **keywords):
     """Call `function(*inputs, **keywords)` and compare with `expect`.
 
     Args:
@@ -69,12 +69,13 @@ def check(function, *inputs, expect, see, on=None, mistakes=None, tol=1e-6, **ke
         see: (lesson, section), e.g. ("01", "A rank is a count").
         on: the input in words; the input itself when left out.
         mistakes: {name in MISTAKES, or a sentence of your own: the value that this mistake gives on this input}.
+        name: what to call the function in messages, for a `lambda` around it.
         tol: largest difference that counts as equal, absolute and relative.
 
     Raises:
         CheckFailed: another value, an exception, nothing returned, or an input that was changed in place.
     """
-    name, on = getattr(function, "__name__", "your function"), on or _inputs(inputs, keywords)
+    name, on = name or getattr(function, "__name__", "your function"), on or _inputs(inputs, keywords)
     before = copy.deepcopy(inputs)
     try:
         got = function(*inputs, **keywords)

@@ -1,0 +1,241 @@
+"""The course from the command line, without a display.
+
+    python tools/course.py release                 build course/release/, what students get
+    python tools/course.py grade [--workers 2]     grade course/submitted/STUDENT/SET/SET.ipynb, write course/feedback/ and course/marks.csv
+    python tools/course.py measure                 grade a made-up class, write docs/results/course.json
+
+Each submission is graded by a process of its own, its code in a sandbox (course/sandbox.py). `COURSE` names another course folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import html
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import nbformat
+
+ROOT = Path(__file__).resolve().parent.parent
+COURSE = Path(os.environ.get("COURSE", ROOT / "course")).resolve()
+sys.path.insert(0, str(COURSE))
+HELPER = "smoothap_course.py"
+LARGEST = 10 << 20  # bytes of one submission, everything together
+COLUMNS = ["student", "set", "status", "score", "max_score", "auto_score", "max_auto_score", "manual_score", "max_manual_score", "note"]
+
+
+def sets() -> list[str]:
+    "Names of the problem sets, in order."
+    return sorted(p.parent.name for p in (COURSE / "source").glob("set*/set*.ipynb") if p.stem == p.parent.name)
+
+
+def api():
+    "nbgrader, with the settings of the course."
+    import sandbox
+    from nbgrader.apps import NbGraderAPI
+    from traitlets.config import Config
+
+    return NbGraderAPI(config=sandbox.configure(Config(), COURSE))
+
+
+# The release
+
+def release(names=None) -> None:
+    "Build the release of every set: solutions and hidden tests taken out, the helper beside it."
+    nbgrader = api()
+    for name in names or sets():
+        shutil.copy(COURSE / HELPER, COURSE / "source" / name)
+        done = nbgrader.generate_assignment(name, force=True, create=True)
+        if not done["success"]:
+            raise SystemExit(f"{name} has no release:\n{done['error']}\n{done['log']}")
+        left = leaks(name)
+        if left:
+            shutil.rmtree(COURSE / "release" / name)
+            raise SystemExit(f"the release of {name} would give away: {left[:3]}")
+        print(f"{name}: released", flush=True)
+
+
+def leaks(name: str) -> list[str]:
+    "Lines of solutions, hidden tests and reference answers that the release of a set still holds; and its markers."
+    released = "\n".join(p.read_text() for p in (COURSE / "release" / name).rglob("*") if p.is_file() and p.name != HELPER)
+    cells = nbformat.read(COURSE / "release" / name / f"{name}.ipynb", as_version=4).cells
+    lines = {line.strip() for cell in cells for line in cell.source.split("\n")}
+    return [m for m in ("BEGIN SOLUTION", "END SOLUTION", "HIDDEN TESTS") if m in released] + [s for s in secrets(name) if s in lines]
+
+
+def secrets(name: str) -> list[str]:
+    "Lines (of 12 letters and more) that belong to solutions, hidden tests and reference answers alone."
+    shown, hidden = set(), []
+    for cell in nbformat.read(COURSE / "source" / name / f"{name}.ipynb", as_version=4).cells:
+        marks, inside = cell.metadata.get("nbgrader", {}), False
+        by_hand = cell.cell_type == "markdown" and marks.get("solution", False)
+        for line in cell.source.split("\n"):
+            inside = (inside or "### BEGIN" in line) and "### END" not in line
+            (hidden.append if inside or by_hand else shown.add)(line.strip())
+    return [line for line in hidden if len(line) >= 12 and "### BEGIN" not in line and line not in shown]
+
+
+# Grading
+
+def grade(workers: int = 2) -> int:
+    "Grade what is new or changed under course/submitted/, then write feedback and marks. Returns how many submissions could not be graded."
+    import sandbox
+
+    problem = sandbox.why_not()
+    if problem and not sandbox.unsafe():
+        raise SystemExit(f"Not graded: students' code would run unprotected, because {problem}.\n"
+                         "If you have read the submissions, or grade in a machine made for it: make grade UNSAFE=1")
+    if problem:
+        print(f"UNSAFE: students' code runs unprotected, {problem}", file=sys.stderr)
+    elif sandbox.unsafe():
+        print("UNSAFE: students' code runs unprotected, as you asked", file=sys.stderr)
+    missing = [name for name in sets() if not (COURSE / "release" / name).exists() or not (COURSE / "gradebook.db").exists()]
+    if missing:
+        release()
+    found = sorted((student.name, name) for student in (COURSE / "submitted").glob("*/") for name in sets() if (student / name).is_dir())
+    with ThreadPoolExecutor(workers) as pool:
+        done = list(pool.map(lambda pair: attempt(*pair), found))
+    write_marks(dict(zip(found, done)))
+    failed = [pair for pair, result in zip(found, done) if result["status"] != "graded"]
+    print(f"{len(found)} submissions, {sum(not r['skipped'] for r in done)} graded now, {len(failed)} could not be: see {COURSE / 'marks.csv'}")
+    return len(failed)
+
+
+def attempt(student: str, name: str) -> dict:
+    "Grade one submission in a process of its own, unless it was graded before and neither it nor its set has changed."
+    import sandbox
+
+    note = COURSE / ".graded" / f"{student}__{name}.json"
+    print_of_it = fingerprint(student, name)
+    if note.exists():
+        before = json.loads(note.read_text())
+        if before["fingerprint"] == print_of_it:
+            return {**before, "skipped": True}
+    problem, start = unfit(student, name), time.monotonic()
+    if not problem:
+        limit = {**sandbox.LIMITS, **sandbox.SLOW_SETS.get(name, {})}["notebook"] + 120
+        worker = subprocess.Popen([sys.executable, __file__, "one", student, name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  start_new_session=True, env={**os.environ, "COURSE": str(COURSE)})
+        try:
+            log, _ = worker.communicate(timeout=limit)
+            problem = "" if worker.returncode == 0 else (log.strip().split("\n")[-1] or "the grader ended")[-400:]
+        except subprocess.TimeoutExpired:
+            os.killpg(worker.pid, signal.SIGKILL)
+            worker.wait()
+            problem = f"grading did not end within {limit} s"
+    result = {"fingerprint": print_of_it, "status": "not graded" if problem else "graded", "note": problem}
+    if problem:
+        explain(student, name, problem)
+    note.parent.mkdir(exist_ok=True)
+    note.write_text(json.dumps(result))
+    print(f"{student} {name}: {problem or 'graded'} ({time.monotonic() - start:.0f} s)", flush=True)
+    return {**result, "skipped": False}
+
+
+def one(student: str, name: str) -> None:
+    "Grade one submission here, and write its feedback."
+    nbgrader = api()
+    for step in (nbgrader.autograde, nbgrader.generate_feedback):
+        done = step(name, student, force=True)
+        if not done["success"]:
+            print(done["log"], done["error"], sep="\n")
+            errors = [line for line in (done["log"] or "").split("\n") if "Error" in line] or ["nbgrader could not grade it"]
+            raise SystemExit(errors[-1].strip())
+
+
+def unfit(student: str, name: str) -> str:
+    "Why a submission is not given to nbgrader; empty if it can be. Looks at it without running anything."
+    folder = COURSE / "submitted" / student / name
+    notebook, files = folder / f"{name}.ipynb", list(folder.rglob("*"))
+    if any(p.is_symlink() for p in [folder, folder.parent, *files]):
+        return "the submission holds a link; hand in files"
+    if not notebook.is_file():
+        return f"there is no {name}.ipynb in it"
+    if sum(p.stat().st_size for p in files) > LARGEST or len(files) > 100:
+        return f"the submission is larger than {LARGEST >> 20} MB or has more than 100 files; clear the outputs and hand in again"
+    try:
+        nbformat.validate(nbformat.read(notebook, as_version=4))
+    except Exception as error:  # whatever a broken file makes the reader raise
+        return f"{name}.ipynb is not a notebook ({type(error).__name__}); download it again from Jupyter and hand it in"
+    return ""
+
+
+def fingerprint(student: str, name: str) -> str:
+    "Changes when the submission changes, or its set."
+    digest = hashlib.sha256()
+    for folder in (COURSE / "submitted" / student / name, COURSE / "source" / name):
+        for path in sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink() and ".ipynb_checkpoints" not in p.parts):
+            digest.update(f"{path.relative_to(folder)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def explain(student: str, name: str, problem: str) -> None:
+    "Feedback for a submission that could not be graded."
+    folder = COURSE / "feedback" / student / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.html").write_text(f"<!doctype html><meta charset=utf-8><title>{name}</title><h1>{name}</h1><p>Not graded: {html.escape(problem)}.</p>\n")
+
+
+def write_marks(results: dict) -> None:
+    "course/marks.csv from the gradebook, and new feedback where somebody has given marks by hand since."
+    from nbgrader.api import Gradebook
+
+    nbgrader, rows = api(), []
+    with Gradebook(nbgrader.coursedir.db_url, "smoothap") as book:
+        for (student, name), result in sorted(results.items()):
+            row = {"student": student, "set": name, "status": result["status"], "note": result["note"]}
+            if result["status"] == "graded":
+                marks = book.find_submission(name, student)
+                row["status"] = "needs manual marks" if marks.needs_manual_grade else "graded"
+                row |= {"score": marks.score, "max_score": marks.max_score, "auto_score": sum(g.auto_score or 0 for n in marks.notebooks for g in n.grades),
+                        "manual_score": sum(g.manual_score or 0 for n in marks.notebooks for g in n.grades if g.auto_score is None)}
+                row["max_auto_score"] = sum(g.max_score for n in marks.notebooks for g in n.grades if g.cell.cell_type == "code")
+                row["max_manual_score"] = row["max_score"] - row["max_auto_score"]
+            rows.append(row)
+    old = {(r["student"], r["set"]): r for r in read_marks()}
+    for row in rows:
+        before = old.get((row["student"], row["set"]))
+        if before and row["status"] != "not graded" and results[row["student"], row["set"]]["skipped"] and before["score"] != f"{row['score']}":
+            nbgrader.generate_feedback(row["set"], row["student"], force=True)
+    with open(COURSE / "marks.csv", "w", newline="") as file:
+        table = csv.DictWriter(file, COLUMNS, restval="")
+        table.writeheader()
+        table.writerows(rows)
+
+
+def read_marks() -> list[dict]:
+    "The rows of course/marks.csv."
+    path = COURSE / "marks.csv"
+    return list(csv.DictReader(path.open(newline=""))) if path.exists() else []
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("release").add_argument("set", nargs="*")
+    commands.add_parser("grade").add_argument("--workers", type=int, default=2)
+    single = commands.add_parser("one")
+    single.add_argument("student")
+    single.add_argument("set")
+    args = parser.parse_args()
+    if args.command == "release":
+        release(args.set)
+    elif args.command == "grade":
+        grade(args.workers)
+    elif args.command == "one":
+        one(args.student, args.set)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
