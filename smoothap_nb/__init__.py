@@ -34,7 +34,7 @@ _PUBLIC = {
     "training": ("load_run",),
     "revisited": ("evaluate_revisited", "annotator_vote", "load_revisited", "load_distractors", "convert_ground_truth", "extract_descriptors",
                   "gem_pool", "mac_pool", "rmac_pool", "learn_whitening", "query_expansion", "distractor_scores"),
-    "reproduction": ("glyph_grid", "claims", "claims_table"),
+    "reproduction": ("reproduce", "registry", "find_entry", "paper_rows", "reproduction_page", "glyph_grid", "claims", "claims_table"),
     "figures": ("ranked_row",),
     "interactive": ("explore", "live_figures"),
     "ranklab": ("rank_lab", "RankLab"),

@@ -151,26 +151,56 @@ def search(image: Annotated[Path, typer.Argument(help="The picture to look for."
 # %% ../nbs/92_cli.ipynb #e8f59289
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="`glyphs`: the papers' claims on Glyphs; `glyphs/TEXT`: only its runs whose name holds the text.")] = "",
-    grid: Annotated[str, typer.Option(help="Part of the comparison on Glyphs: tune, main, ablations or all.")] = "all",
-    workers: Annotated[int, typer.Option(help="Runs on Glyphs side by side, one CPU thread each; the numbers do not depend on it.")] = 1,
-    cpu: Annotated[bool, typer.Option("--cpu", help="Use the CPU even where a CUDA device is found.")] = False,
+    name: Annotated[str, typer.Argument(help="A row's experiment, such as sop/smooth-ap-bs384; `glyphs`: the papers' claims on Glyphs (`glyphs/TEXT`: only runs whose name holds the text).")] = "",
+    listing: Annotated[bool, typer.Option("--list", help="List the experiments; with NAME, those that hold this text or fit the pattern (* and ?).")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Print the experiment's settings, each with its source.")] = False,
+    render: Annotated[bool, typer.Option("--render", help="Write docs/reproduction.md from the results in docs/results.")] = False,
+    root: Annotated[Optional[Path], typer.Option(help="Folder of the data set.")] = None,
+    also_root: Annotated[Optional[Path], typer.Option(help="Folder of the second data set that faces/... is measured on (IJB-C).")] = None,
+    miniature: Annotated[bool, typer.Option("--miniature", help="A small copy of the data set drawn from typefaces, a small network, about a minute.")] = False,
+    settings: Annotated[Optional[list[str]], typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; the tables then leave the result out. Repeatable.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the run.")] = 0,
+    run: Annotated[Optional[Path], typer.Option(help="Folder of the run; runs/NAME when left out.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete what the folder holds and start over.")] = False,
     record_to: Annotated[Optional[Path], typer.Option("--record", help="The JSON file that gets the numbers, instead of one in docs/results.")] = None,
-    settings: Annotated[Optional[list[str]], typer.Option("--set", metavar="KEY=VALUE", help="Change a setting. Repeatable.")] = None,
-    minutes: Annotated[float, typer.Option(help="Start no run on Glyphs after so many minutes; the same command goes on. 0: no limit.")] = 0,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Use the CPU even where a CUDA device is found.")] = False,
+    grid: Annotated[str, typer.Option(help="Glyphs: tune, main, ablations or all.")] = "all",
+    workers: Annotated[int, typer.Option(help="Glyphs: runs side by side, one CPU thread each; the numbers do not depend on it.")] = 1,
+    minutes: Annotated[float, typer.Option(help="Glyphs: start no run after so many minutes; the same command goes on. 0: no limit.")] = 0,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
 ) -> None:
-    "Repeat what the papers report: one row of a table, or their claims on the embedded Glyphs."
+    "Repeat what the papers report: one row of a table on the real data, or their claims on the embedded Glyphs."
+    from smoothap_nb import reproduction as rp
     from smoothap_nb.config import ConfigError, parse_setting
-    from smoothap_nb.reproduction import claims, claims_table, glyph_grid
-    from smoothap_nb.training import pick_device
+    from smoothap_nb.training import pick_device, write_atomic
 
-    device = "cpu" if cpu else pick_device().type
-    if name.split("/")[0] == "glyphs":
+    if render:
+        page = Path("docs") / "reproduction.md"
+        if not page.parent.is_dir():
+            raise ConfigError("--render writes docs/reproduction.md: start it in the root of the repository")
+        write_atomic(page, rp.reproduction_page(page.parent / "results"))
+        say(f"written: {page}")
+    elif listing:
+        found = rp.find_entries(name)
+        for entry in found:
+            say(f"{entry.name:<34}{entry.kind:<10}{'; '.join(map(rp.row_name, entry.rows))}")
+        if not found:
+            raise ConfigError(f"no experiment fits {name!r}: smoothap reproduce --list shows them all")
+        if not name:
+            say(f"{'glyphs':<34}{'ours':<10}the papers' claims on Glyphs, {len(rp.glyph_runs())} runs: --grid tune | main | ablations | all")
+    elif not name:
+        raise ConfigError("name an experiment, e.g. smoothap reproduce sop/smooth-ap-bs384 --miniature; smoothap reproduce --list shows them all")
+    elif show:
+        say(rp.show_entry(rp.find_entry(name)))
+    else:
         changes = {".".join(keys): value for keys, value in map(parse_setting, settings or [])}
-        rows = glyph_grid(grid, device, record_to, workers, changes, name.partition("/")[2], minutes, say)
-        say(claims_table(claims(rows)))
-        return
-    raise ConfigError(f"no experiment {name!r}: known is glyphs")
+        if name.split("/")[0] == "glyphs":
+            rows = rp.glyph_grid(grid, "cpu" if cpu else pick_device().type, record_to, workers, changes, name.partition("/")[2], minutes, say)
+            say(rp.claims_table(rp.claims(rows)))
+        else:
+            result = rp.reproduce(name, root, changes | {"seed": seed}, run, also_root=also_root, miniature=miniature, record=record_to, fresh=fresh,
+                                  progress=not quiet, device="cpu" if cpu else None, say=say)
+            say(rp.against_paper(result))
 
 # %% ../nbs/92_cli.ipynb #data0code
 data_app = typer.Typer(help="The papers' data sets: which there are, is my copy complete, a small stand-in.", no_args_is_help=True, pretty_exceptions_enable=False)

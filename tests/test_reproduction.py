@@ -128,3 +128,189 @@ def test_rows_are_stored_one_by_one_and_repeat_to_the_digit(tmp_path):
     assert rp.glyph_grid("tune", path=tmp_path / "one.json", only="tune/smooth-ap", changes=TOY, say=said.append) == tuned and not said
     row = next(iter(tuned.values()))
     assert {"commit", "hardware", "torch"} <= set(row["environment"]) and row["date"] and row["seed"] == 0 and row["config"]["optim"]["steps"] == 1
+
+
+# --- the registry ----------------------------------------------------------------------------------------------------
+
+TABLES = {("SmoothAP", t) for t in ("2", "3 (left)", "3 (right)", "4", "5", "S1")} | {("RaMBO", t) for t in "23467"} | {("HAPPIER", t) for t in "123456"}
+
+
+def test_every_row_of_the_papers_is_ours_a_baseline_or_cited():
+    kinds = {}
+    for row in rp.paper_rows():
+        kind, entries, why = rp.entries_for(row)  # raises where the registry says nothing
+        assert kind in ("ours", "baseline", "cited") and bool(entries) != bool(why), row
+        kinds.setdefault((row["paper"], row["table"]), set()).add(kind)
+    assert {place for place in kinds if rp.in_tables(dict(zip(("paper", "table"), place)))} == TABLES
+    assert all("ours" in kinds[place] for place in TABLES)
+
+
+def test_a_row_that_the_registry_does_not_know_fails():
+    row = {**rp.paper_rows()[0], "method": "A method of tomorrow"}
+    with pytest.raises(ConfigError, match="neither an experiment nor a reason for SmoothAP 2, SOP, 'A method of tomorrow'"):
+        rp.entries_for(row)
+
+
+def test_no_experiment_and_no_reason_is_left_over():
+    rows = rp.paper_rows()
+    used = {e.name for row in rows for e in rp.entries_for(row)[1]}
+    assert used == set(rp.registry())
+    for entry in rp.registry().values():
+        for paper, table, method, batch in entry.rows:
+            assert any((r["paper"], r["table"], r["method"]) == (paper, table, method) and batch in ("", r["batch_size"]) for r in rows), (entry.name, table, method)
+    for place, methods in rp.read_papers("registry.toml")["cited"].items():
+        assert set(methods) <= {r["method"] for r in rows if f"{r['paper']} {r['table']}" == place}
+
+
+def test_every_experiment_loads_and_every_setting_has_its_source():
+    from smoothap_nb.config import load_experiment, to_toml
+
+    for entry in rp.registry().values():
+        if entry.measure != "retrieval":
+            continue
+        experiment = entry.experiment()
+        assert experiment.name == entry.name and experiment.data.name == entry.settings["data.name"]
+        unsourced = set(entry.settings) - set(entry.sources) - {"data.name", "evaluate.metrics", "evaluate.baselines"}
+        assert not unsourced and all(source.strip() for source in entry.sources.values()), (entry.name, unsourced)
+        assert (entry.kind == "baseline") == ("pml." in json.dumps(entry.settings["loss"])), entry.name
+        assert experiment.batch.classes * experiment.batch.images in (64, 128, 224, 256, 384), entry.name
+
+
+def test_settings_of_the_papers_tables():
+    "A few of them by hand, from the papers."
+    at = lambda name: rp.find_entry(name).experiment()
+    e = at("sop/smooth-ap-bs384")
+    assert (e.batch.classes, e.batch.images, e.optim.lr, e.optim.weight_decay, e.loss) == (96, 4, 1e-5, 4e-5, {"name": "smooth_ap", "tau": 0.01})
+    assert at("sop/smooth-ap-bs384@code").optim.weight_decay == 4e-4 and at("sop/smooth-ap-bs384@code").loss["include_query"]
+    assert at("inat/smooth-ap-bs224").optim.head_lr == 2e-5 and at("vehicleid/smooth-ap-bs384").optim.milestones == [200, 300]
+    assert at("inshop/rambo-log").loss == {"name": "recall", "weight": "log", "lam": 0.2, "margin": 0.05, "memory": 3}
+    assert at("sop/happier").optim.lr == 1e-5 and at("sop/happier@code").optim.lr == 5e-5 and at("sop/happier-f").loss["alpha"] == 5
+    assert at("dyml-animal/happier").loss["cluster_weight"] == 0.1 and at("dyml-animal/happier@code").loss["cluster_weight"] == 0.5
+    assert [t["level"] for t in at("inat-full/sum-nsm").loss["terms"]] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_variant_exists_exactly_where_the_code_differs():
+    for name, entry in rp.registry().items():
+        if name.endswith("@code"):
+            assert entry.settings != rp.find_entry(name.removesuffix("@code")).settings
+
+
+def test_guesses_are_marked():
+    assert "optim.epochs" in rp.find_entry("sop/smooth-ap-bs384").guesses and "optim.lr" not in rp.find_entry("sop/smooth-ap-bs384").guesses
+    assert "guess" in rp.show_entry(rp.find_entry("sop/rambo-log"))
+
+
+@pytest.mark.parametrize("name, nearest", [("sop/smooth-ap-bs38", "sop/smooth-ap-bs384"), ("nothing", "--list")])
+def test_an_unknown_experiment_names_the_nearest(name, nearest):
+    with pytest.raises(ConfigError, match=nearest):
+        rp.find_entry(name)
+
+
+def test_patterns_find_entries():
+    assert [e.name for e in rp.find_entries("inshop/rambo-log*")] == ["inshop/rambo-log", "inshop/rambo-log@code", "inshop/rambo-log-log", "inshop/rambo-log-log@code"]
+    assert all("happier" in e.name for e in rp.find_entries("happier")) and rp.find_entries("*/csl")
+
+
+def test_every_number_knows_where_it_would_be_measured():
+    for row in rp.paper_rows():
+        if not rp.in_tables(row) or row["metric"] in ("complexity", "sum w AP"):
+            continue
+        protocol, metric, factor = rp.key_of(row)
+        for entry in rp.entries_for(row)[1]:
+            if entry.measure == "retrieval":
+                assert metric in entry.settings["evaluate.metrics"], (entry.name, metric)
+    key = lambda **row: rp.key_of({"paper": "HAPPIER", "table": "4", "dataset": "iNat-full", "protocol": "", **row})
+    assert key(metric="AP (genus)") == ("test", "AP@level6", 100.0) and key(metric="AP (species)") == ("test", "AP@level7", 100.0)
+    assert key(metric="AP (kingdom)") == ("test", "AP@level1", 100.0) and key(dataset="SOP", metric="AP (coarse)") == ("test", "AP@level1", 100.0)
+    assert key(paper="SmoothAP", dataset="VehicleID", protocol="Medium (1600 classes)", metric="R@5") == ("medium", "R@5", 100.0)
+    assert key(paper="SmoothAP", dataset="IJB-C", metric="mAP (fraction)") == ("ijbc", "mAP", 1.0)
+    assert key(dataset="DyML-Animal", metric="ASI") == ("mean", "ASI", 100.0)
+
+
+@pytest.mark.parametrize("text, value", [("79.2", 79.2), ("33 ms", 0.033), ("3.86 s", 3.86), ("", None), ("O(n log n)", None)])
+def test_printed_numbers(text, value):
+    assert rp.printed(text) == (pytest.approx(value) if value is not None else None)
+
+
+# --- results and the page ---------------------------------------------------------------------------------------------
+
+HERE = {"commit": "abc123", "hardware": "a GPU", "torch": "2.15"}
+
+
+def result(name: str = "sop/smooth-ap-bs384", r1: float = 0.795, seed: int = 0, miniature: bool = False, **more) -> dict:
+    return {"experiment": name, "kind": "ours", "miniature": miniature, "changed": {}, "seed": seed, "metrics": {"test": {"R@1": r1, "R@10": 0.9}},
+            "date": "2026-11-21", "environment": HERE, "config": {}, **more}
+
+
+def line_of(page: str, name: str) -> str:
+    return next(line for line in page.splitlines() if f"`{name}`" in line)
+
+
+def test_the_page_follows_from_the_results_of_this_tree():
+    from pathlib import Path
+
+    docs = Path(rp.__file__).resolve().parent.parent / "docs"
+    assert (docs / "reproduction.md").read_text(encoding="utf-8") == rp.reproduction_page(docs / "results"), "run smoothap reproduce --render"
+
+
+def test_a_result_reaches_its_line_with_gap_and_provenance(tmp_path):
+    assert "not run" in line_of(rp.reproduction_page(tmp_path), "sop/smooth-ap-bs384")
+    rp._keep(result(), tmp_path / "reproduce-sop.json", print)
+    line = line_of(rp.reproduction_page(tmp_path), "sop/smooth-ap-bs384")
+    assert "R@1 79.5, R@10 90.0" in line and "R@1 -0.6, R@10 -1.5" in line and "`abc123` | a GPU | 2026-11-21" in line
+    rp._keep(result(r1=0.815, seed=1), tmp_path / "reproduce-sop.json", print)
+    assert "R@1 80.5, R@10 90.0 (2 seeds)" in line_of(rp.reproduction_page(tmp_path), "sop/smooth-ap-bs384")
+
+
+def test_a_miniature_or_a_changed_run_never_fills_a_table(tmp_path):
+    empty = rp.reproduction_page(tmp_path)
+    rp._keep(result(miniature=True), tmp_path / "reproduce-a.json", print)
+    rp._keep(result(changed={"optim.lr": 1.0}), tmp_path / "reproduce-b.json", print)
+    assert rp.reproduction_page(tmp_path) == empty
+
+
+@pytest.mark.parametrize("text", ['{"runs": [{"exp', "[]", '{"runs": [{"experiment": "sop/csl"}]}', '{"runs": 3}', "\x00\x01"])
+def test_a_damaged_results_file_is_named_and_skipped(tmp_path, text):
+    rp._keep(result(), tmp_path / "reproduce-good.json", print)
+    (tmp_path / "reproduce-bad.json").write_text(text)
+    page = rp.reproduction_page(tmp_path)
+    assert "reproduce-bad.json cannot be read and is skipped" in page and "R@1 79.5" in line_of(page, "sop/smooth-ap-bs384")
+    with pytest.raises(ConfigError, match="reproduce-bad.json"):
+        rp._keep(result(), tmp_path / "reproduce-bad.json", print)
+    assert (tmp_path / "reproduce-bad.json").read_text() == text
+
+
+def test_the_claims_reach_the_page(tmp_path):
+    assert "Not run." in rp.reproduction_page(tmp_path)
+    (tmp_path / "glyph-claims-cpu.json").write_text("{")
+    assert "glyph-claims-cpu.json cannot be read and is skipped" in rp.reproduction_page(tmp_path)
+
+
+# --- miniatures -------------------------------------------------------------------------------------------------------
+
+def test_times_of_toy_sizes():
+    run = rp.reproduce("times/smooth-ap-bs112", miniature=True, say=lambda text: None, device="cpu")
+    assert set(run["metrics"]["times"]) == {"backbone time (ms)", "loss time (ms)"} and run["miniature"]
+    run = rp.reproduce("times/rambo-ap-cpu", miniature=True, say=lambda text: None)
+    assert set(run["metrics"]["times"]) == {"1k", "10k"}
+
+
+SAMPLE = ("sop/smooth-ap-bs384@code", "inshop/rambo-log", "cub/margin", "vehicleid/fast-ap", "inat-full/sum-nsm", "inat-base/sigmoid", "faces/senet-smooth-ap",
+          "dyml-vehicle/happier", "dyml-product/csl")
+RETRIEVAL = [name for name, entry in rp.registry().items() if entry.measure == "retrieval"]
+
+
+@pytest.mark.miniature
+@pytest.mark.parametrize("name", RETRIEVAL if __import__("os").environ.get("SMOOTHAP_ALL_MINIATURES") else SAMPLE)
+def test_an_experiment_runs_from_pictures_to_metrics_on_its_miniature(name, tmp_path):
+    "All of them with SMOOTHAP_ALL_MINIATURES=1 (about half an hour), a sample that meets every data set and kind of loss otherwise."
+    run = rp.reproduce(name, miniature=True, record=tmp_path / "r.json", progress=False, say=lambda text: None, device="cpu")
+    entry = rp.find_entry(name)
+    for row in rp.paper_rows():
+        if not rp.in_tables(row) or name not in [e.name for e in rp.entries_for(row)[1]] or row["metric"] == "sum w AP":
+            continue
+        protocol, metric, _ = rp.key_of(row)
+        assert protocol in run["metrics"], (protocol, list(run["metrics"]))
+        if not metric.startswith("R@") or int(metric[2:]) < 30:
+            assert 0 <= run["metrics"][protocol][metric] <= 1
+    assert run["miniature"] and rp.read_runs(tmp_path)[0] == {} and entry.kind == run["kind"]
