@@ -293,7 +293,7 @@ def read_batch(dataset, indices, draw: int = 0) -> Tensor:
         out[place] = dataset.transform.pixels(_photo(dataset, row), int(identity[row]), draw)
     return torch.from_numpy(out)
 
-# %% ../nbs/95_loading.ipynb #1ca36811
+# %% ../nbs/95_loading.ipynb #92111067
 _BLOCK = 2**26  # bytes between two entries in the state file
 
 
@@ -311,10 +311,16 @@ def _write_json(path: Path, value: dict) -> None:
     os.replace(temporary, path)
 
 
+def _names(dataset) -> list[str]:
+    "The files of a data set as they are called below its root."
+    start = "" if getattr(dataset, "root", None) is None else os.path.join(str(dataset.root), "")
+    return [str(path).removeprefix(start) for path in dataset.paths]
+
+
 def _fingerprint(dataset, side: int) -> dict:
     "What a cache belongs to: the list of files, and the sizes of a few of them, which tell that a file was changed."
     root = getattr(dataset, "root", None)
-    names = [str(os.path.relpath(p, root)) if root is not None and os.path.isabs(p) else str(p) for p in map(str, dataset.paths)]
+    names = _names(dataset)
     probes = sorted({round(i) for i in np.linspace(0, len(names) - 1, 16)}) if names else []
     sizes = {}
     for i in probes:
@@ -336,7 +342,7 @@ def _why_not(there: dict, wanted: dict) -> str | None:
     changed = [name for name, size in wanted["bytes"].items() if there["bytes"].get(name) != size]
     return f"was made before {changed[0]} was changed" if changed else None
 
-# %% ../nbs/95_loading.ipynb #fffc9dd2
+# %% ../nbs/95_loading.ipynb #e0e3ed27
 class DecodedCache:
     """A data set of photographs, decoded once into squares of bytes, from which batches are cut on the device.
 
@@ -349,10 +355,11 @@ class DecodedCache:
         side: of the squares in pixels, at least `transform.size`; 3 x side x side bytes per picture.
         workers: threads that decode.
         progress: show a bar while building.
-        damaged_share: share of the pictures that may be unreadable (they become grey) before the build stops.
+        damaged_share: share of the pictures that may be unreadable before the build stops. A data set with `photo(i)` decides what takes
+            their place (an `ImageSet`: another picture of the class), else they are grey.
 
     Attributes:
-        damaged: dict from a picture's place to the reason why it could not be read.
+        damaged: file -> why it could not be read, of all pictures that came up damaged or missing while the cache was built.
 
     Raises:
         CacheError: another data set's cache, too little room, a folder that cannot be written.
@@ -377,7 +384,7 @@ class DecodedCache:
             raise CacheError(f"{folder} is a file, or lies inside one; name a folder for the decoded cache") from None
         except PermissionError as error:
             raise CacheError(f"{error.filename or folder} cannot be written; name a folder that you may write to for the decoded cache") from None
-        self.damaged = {int(k): v for k, v in state["damaged"].items()}
+        self.damaged = state["damaged"]
         try:
             self._pixels = np.memmap(self.folder / "pixels.u8", np.uint8, "c", shape=(len(dataset), 3, side, side))
             self._sizes = np.fromfile(self.folder / "sizes.i32", np.int32).reshape(len(dataset), 2)
@@ -484,7 +491,9 @@ class DecodedCache:
         from tqdm.auto import tqdm
 
         pixels, sizes, cell = self.folder / "pixels.u8", self.folder / "sizes.i32", 3 * self.side**2
-        total, done = len(self.dataset), state["done"]
+        total, done, names = len(self.dataset), state["done"], _names(self.dataset)
+        known = getattr(self.dataset, "damaged", {})  # a data set that finds another picture by itself keeps count here
+        known.update(state["damaged"])
         _reserve(pixels, total * cell)
         block = max(1, _BLOCK // cell)
         bar = tqdm(total=total, initial=done, desc="decoding", unit="picture", disable=not progress, dynamic_ncols=True)
@@ -498,13 +507,14 @@ class DecodedCache:
                         store.write(square)
                         table.write(np.array(size, np.int32).tobytes())
                         if damage:
-                            state["damaged"][str(index)] = damage
+                            state["damaged"][names[index]] = damage
                             _stop_above(state["damaged"], damaged_share, total)
                         bar.update()
                     for file in (store, table):
                         file.flush()
                         os.fsync(file.fileno())
                     state["done"] = stop
+                    state["damaged"].update(known)
                     _write_json(self.folder / "state.json", state)
             except OSError as error:
                 raise CacheError(f"the decoded cache could not be written to {self.folder}: {error.strerror or error}. What is done stays "
@@ -584,7 +594,7 @@ def cut_boxes(squares: Tensor, boxes, mirrored, size: int) -> Tensor:
     out = F.grid_sample(pixels, grid, mode="bilinear", padding_mode="border", align_corners=False)
     return F.avg_pool2d(out, finer) if finer > 1 else out
 
-# %% ../nbs/95_loading.ipynb #de0b927f
+# %% ../nbs/95_loading.ipynb #a4b91569
 def share_of(indices, rank: int, world: int) -> np.ndarray:
     "The part of a global batch that process `rank` of `world` works on: contiguous, sizes differ by at most one."
     return np.array_split(np.asarray(indices), world)[rank]
@@ -603,7 +613,7 @@ class Prefetcher:
     """Batches of a plan, in order, prepared ahead by threads.
 
     Any number of workers gives the same pictures. On CUDA the batch waits in pinned memory and is copied without holding up the
-    device; a data set with `raw` and `finish` (a `DecodedCache`) sends bytes and is cut there. Leaving the loop, an exception
+    device, as bytes where the data set allows it: squares of a `DecodedCache`, which are cut there, or cut photographs. Leaving the loop, an exception
     and Ctrl-C end the threads; an error in a worker is raised here as it was.
 
     Args:
@@ -652,8 +662,8 @@ class Prefetcher:
 
     def _batches(self):
         on_cuda = self.device.type == "cuda"
-        bytes_first = on_cuda and hasattr(self.dataset, "raw") and hasattr(self.dataset, "finish")
-        read = (lambda part, draw: (self.dataset.raw(part, draw),)) if bytes_first else self.dataset.batch
+        raw, finish = _in_bytes(self.dataset) if on_cuda else (None, None)
+        read = self.dataset.batch if raw is None else lambda part, draw: (raw(part, draw),)
         with ThreadPoolExecutor(self.workers, "reader") as readers, ThreadPoolExecutor(1, "joiner") as joiner:
             def begin(step):
                 indices, epoch = self.plan(step)
@@ -677,8 +687,8 @@ class Prefetcher:
                         waiting.append(begin(step))
                         step += 1
                     images = images.to(self.device, non_blocking=on_cuda)
-                    if bytes_first:
-                        images = self.dataset.finish(images, indices, epoch + 1)
+                    if finish is not None:
+                        images = finish(images, indices, epoch + 1)
                         labels = [self.dataset.labels[torch.as_tensor(indices, device=self.dataset.labels.device)]]
                     yield Batch(images, labels[0].to(self.device, non_blocking=on_cuda), indices, epoch, waited)
             finally:
@@ -687,6 +697,15 @@ class Prefetcher:
                         future.cancel()
                 joiner.shutdown(wait=False, cancel_futures=True)
                 readers.shutdown(wait=True, cancel_futures=True)
+
+
+def _in_bytes(dataset):
+    "How a data set's pictures are read as bytes, and made floats on the device: two functions, or None twice where it only gives floats."
+    if hasattr(dataset, "raw") and hasattr(dataset, "finish"):
+        return dataset.raw, dataset.finish
+    if hasattr(dataset, "photo") and isinstance(getattr(dataset, "transform", None), PhotoTransform):
+        return (lambda indices, draw: read_batch(dataset, indices, draw)), (lambda images, indices, draw: images.float() / 255)
+    return None, None
 
 
 def _joined(parts: list[tuple], pinned: bool) -> list[Tensor]:

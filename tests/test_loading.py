@@ -287,9 +287,25 @@ def test_damaged_pictures_are_named_and_counted(tmp_path, photos):
     with pytest.raises(PhotoError, match="1 of 30 pictures cannot be read, more than the allowed share 0: .*004.png"):
         DecodedCache(photos, tmp_path / "cache", side=40, progress=False)
     cache = DecodedCache(photos, tmp_path / "cache", side=40, progress=False, damaged_share=0.05)
-    assert list(cache.damaged) == [4] and "004.png" in cache.damaged[4]
+    assert list(cache.damaged) == ["004.png"] and "no picture" in cache.damaged["004.png"]
     assert (cache.batch([4], 1)[0] * 255 - 128).abs().max() < 1e-3  # grey
-    assert list(DecodedCache(photos, tmp_path / "cache", side=40, progress=False).damaged) == [4]
+    assert list(DecodedCache(photos, tmp_path / "cache", side=40, progress=False).damaged) == ["004.png"]
+
+
+def test_cache_of_an_image_set_takes_its_substitutes(tmp_path, photos):
+    "A damaged picture of an ImageSet is another one of its class, in the cache as in the files; it stays named."
+    from smoothap_nb.datasets import ImageSet
+
+    photos.paths[4].write_bytes(b"no picture")
+    data = ImageSet(photos.root, [p.name for p in photos.paths], photos.labels, ["class"], transform=photos.transform, damaged_share=0.1)
+    with pytest.warns(UserWarning, match="004.png"):
+        cache = DecodedCache(data, tmp_path / "cache", side=128, progress=False, damaged_share=0.1)
+    assert list(cache.damaged) == ["004.png"] and len(cache) == 30 and cache.level_names == ("class",)
+    files, squares = data.batch([4, 5], 2)[0], cache.batch([4, 5], 2)[0]
+    assert 255 * (files - squares).abs().mean() < 2
+    assert len(cache.subset([4, 5])) == 2 and torch.equal(cache.subset([4, 5]).batch([1], 2)[0][0], squares[1])
+    again = DecodedCache(ImageSet(photos.root, [p.name for p in photos.paths], photos.labels, ["class"], transform=photos.transform), tmp_path / "cache", side=128)
+    assert list(again.damaged) == ["004.png"]
 
 
 BUILD = """
@@ -423,6 +439,15 @@ def test_counts_that_do_not_fit(photos):
     for wrong in ({"workers": 0}, {"ahead": 0}, {"rank": 2, "world": 2}, {"rank": -1}):
         with pytest.raises(ValueError, match="must be"):
             Prefetcher(photos, plan, 3, **wrong)
+
+
+def test_photographs_can_travel_as_bytes(photos):
+    "What the prefetcher does on CUDA, done here: bytes first, floats on the device, the same pictures to the bit."
+    photos.photo = lambda i: read_photo(photos.paths[i])
+    raw, finish = loading._in_bytes(photos)
+    assert torch.equal(finish(raw([3, 1], 2), [3, 1], 2), photos.batch([3, 1], 2)[0])
+    photos.transform = lambda *a: None
+    assert loading._in_bytes(photos) == (None, None)
 
 
 @pytest.mark.cuda
