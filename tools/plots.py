@@ -20,6 +20,9 @@ def wanted() -> dict[str, tuple]:
     out = {}
     for name, records in results.experiments().items():
         out[results.plot_name("experiment", name)] = (draw_experiment, [{"seed": r.get("seed", 0), "metrics": r["metrics"]} for r in records])
+    for name, families in results.comparisons().items():
+        for family, points in families.items():
+            out[results.plot_name("comparison", f"{name.removesuffix('.json')} {family}")] = (draw_points, points)
     for bench in results.measurements():
         rows = [{"name": r["name"], "times": r["times"]} for r in bench["rows"] if r["value"] is not None and r.get("times")]
         if rows:
@@ -99,6 +102,24 @@ def draw_experiment(records: list[dict]):
                 ax.plot([statistics.mean(values)] * 2, [height[0] - 0.1, height[0] + 0.1], color=look["color"], linewidth=2)
     ax.set(yticks=range(len(keys)), yticklabels=keys[::-1], xlim=(0, 1), xlabel="value on held-out classes (0 to 1)", ylabel="metric")
     ax.legend(ncols=len(who), loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8)
+    return fig
+
+
+def draw_points(points: dict):
+    "One row per point, one colour per metric, a dot for each seed."
+    plt = style()
+    from smoothap_nb.figures import MARKERS, PALETTE
+
+    looks = {"mAP": "positive", "R@1": "smooth_ap", "H-AP": "h_ap", "ASI": "rambo", "NDCG": "sup_ap"}
+    keys = [k for k in looks if any(k in m for seeds in points.values() for m in seeds)][:3] or sorted({k for seeds in points.values() for m in seeds for k in m})[:3]
+    fig, ax = plt.subplots(figsize=(6.6, 0.32 * len(points) + 1.4))
+    for key in keys:
+        spots = [(m[key], len(points) - 1 - row) for row, seeds in enumerate(points.values()) for m in seeds if key in m]
+        kind = looks.get(key, "exact")
+        ax.plot(*zip(*spots), MARKERS[kind], color=PALETTE[kind], alpha=0.75, markersize=5, label=key, clip_on=False)
+    ax.set(yticks=range(len(points)), yticklabels=[short(name, 40) for name in points][::-1], xlim=(0, 1), xlabel="value on held-out classes (0 to 1)", ylabel="run")
+    ax.set_ylim(-0.6, len(points) - 0.4)
+    ax.legend(ncols=len(keys), loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8)
     return fig
 
 

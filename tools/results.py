@@ -53,6 +53,21 @@ def measurements() -> list[dict]:
     return [value for value in stored().values() if isinstance(value.get("rows"), list) and "title" in value]
 
 
+def comparisons() -> dict[str, dict[str, dict[str, list[dict]]]]:
+    """Files of named rows, "FAMILY/POINT/seed0" or "FAMILY/POINT": file -> family -> point -> metrics of each seed. Tuning runs are left out."""
+    found: dict[str, dict[str, dict[str, list[dict]]]] = {}
+    for name, value in stored().items():
+        rows = value.get("rows")
+        if not isinstance(rows, dict):
+            continue
+        for key, row in rows.items():
+            family, _, point = key.partition("/")
+            if family == "tune" or not isinstance(row, dict) or not isinstance(row.get("metrics"), dict):
+                continue
+            found.setdefault(name, {}).setdefault(family, {}).setdefault(re.sub(r"/seed\d+$", "", point), []).append(row["metrics"])
+    return found
+
+
 # --- tables -------------------------------------------------------------------------------------------------------------------
 
 def table(header: list[str], rows: list[list]) -> str:
@@ -126,6 +141,24 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def all_comparisons(page: Path) -> str:
+    "A table and a plot for each family of points of each comparison."
+    parts = []
+    for name, families in comparisons().items():
+        title, rows = Path(name).stem, stored()[name]["rows"].values()
+        env = next((r["environment"] for r in rows if isinstance(r, dict) and isinstance(r.get("environment"), dict)), {})
+        dates = sorted({r["date"] for r in rows if isinstance(r, dict) and "date" in r})
+        where = f" Run on {env.get('hardware')} ({env.get('device')}, torch {env.get('torch')})" if env else ""
+        where += (f", {dates[0]}" + (f" to {dates[-1]}" if dates[-1] != dates[0] else "")) if dates else ""
+        parts.append(f"### {title}\n\nFrom `{name}`: one dot is one seed.{where}.")
+        for family, points in families.items():
+            keys = [k for k in METRICS if any(k in m for seeds in points.values() for m in seeds)]
+            lines = [[point, len(seeds), *(spread([m[k] for m in seeds if k in m]) if any(k in m for m in seeds) else "" for k in keys)] for point, seeds in points.items()]
+            alt = f"{title}, {family}: metrics of each point on held-out classes, one dot for each seed; the table below has the numbers"
+            parts.append(f"**{family}**\n\n![{alt}](images/{plot_name('comparison', f'{title} {family}')})\n\n{table(['', 'seeds', *keys], lines)}")
+    return "\n\n".join(parts) or "No comparison has been recorded: not run."
+
+
 def all_benchmarks(page: Path) -> str:
     "For every benchmark file: the plot of its times, its targets, and what has not been run."
     parts = []
@@ -168,7 +201,7 @@ def memory(page: Path) -> str:
 def passed_over(page: Path) -> str:
     "Files of docs/results that this page shows nothing of."
     shown = [*measurements(), *(r for group in experiments().values() for r in group)]
-    left = [name for name, value in stored().items() if not any(value is s for s in shown)]
+    left = [name for name, value in stored().items() if not any(value is s for s in shown) and name not in comparisons()]
     damaged = sorted(p.name for p in RESULTS.glob("*.json") if p.name not in stored())
     lines = [f"- `{name}`: of another kind, shown elsewhere" for name in left] + [f"- `{name}`: cannot be read, passed over" for name in damaged]
     return "\n".join(lines) or "Every file is shown."
@@ -188,7 +221,7 @@ def computed(name: str):
 
 
 BLOCKS = {
-    "demo": demo, "experiments": all_experiments, "benchmarks": all_benchmarks, "memory": memory, "passed-over": passed_over,
+    "demo": demo, "experiments": all_experiments, "comparisons": all_comparisons, "benchmarks": all_benchmarks, "memory": memory, "passed-over": passed_over,
     "migration": computed("migration"), "conventions": computed("conventions"), "protocols": computed("protocols"),
     "gradients": computed("gradients"),
 }
