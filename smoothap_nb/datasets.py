@@ -996,7 +996,7 @@ def read_ijbc(root: Path, split: str = "test", least: int = 5) -> Listing:
     prefix = "" if (root / rows[0][0]).exists() else "images/"
     return Listing([prefix + row[0] for row in rows], [[row[1] for row in rows]], ("subject",), boxes=[row[3] for row in rows], instances=[row[2] for row in rows])
 
-# %% ../nbs/11_datasets.ipynb #686bc549
+# %% ../nbs/11_datasets.ipynb #cc7597a1
 def _half(names: list[list[str]], split: str, tree: str, what: str, level_names: Sequence[str] = ()) -> list[int]:
     "Rows of the first (train) or second (test) half of the finest classes, in natural order."
     if split not in ("train", "test"):
@@ -1036,6 +1036,8 @@ def read_folder(root: Path, split: str) -> Listing:
 def read_csv(root: Path, split: str) -> Listing:
     """A CSV file `images.csv` (or the only .csv in the root): a column `path`, a column per level from coarse to fine, and perhaps a column `split`.
 
+    Commas, semicolons or tabs between the columns; a backslash in a path counts as a slash.
+
     Args:
         root: the folder that holds the file and the pictures.
         split: "train", "test", "query", "gallery"; without a column `split` "train" is the first half of the classes and "test" the rest.
@@ -1044,7 +1046,8 @@ def read_csv(root: Path, split: str) -> Listing:
     file = "images.csv" if "images.csv" in tables or not tables else tables[0]
     if file != "images.csv" and len(tables) > 1:
         raise DatasetError(f"{root} holds {len(tables)} .csv files ({', '.join(tables[:3])}): call the list of images images.csv")
-    rows = list(csv.reader(io.StringIO("\n".join(_lines(root, file)))))
+    lines = _lines(root, file)
+    rows = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=max((",", ";", "\t"), key=lines[0].count)))
     head = [name.strip() for name in rows[0]]
     if "path" not in head or len(set(head)) != len(head):
         raise DatasetError(f"{root / file} needs a header line with a column 'path' and no name twice, got {', '.join(map(repr, head))}")
@@ -1057,7 +1060,7 @@ def read_csv(root: Path, split: str) -> Listing:
             if len(row) != len(head):
                 raise DatasetError(f"line {number} of {root / file} has {len(row)} columns, not {len(head)}")
             found.append([cell.strip() for cell in row])
-    paths, names = [row[head.index("path")] for row in found], [[row[i] for row in found] for i in levels]
+    paths, names = [row[head.index("path")].replace("\\", "/") for row in found], [[row[i] for row in found] for i in levels]
     if "split" not in head:
         chosen = _half(names, split, "strict", str(root / file), [head[i] for i in levels]) if found else []
     else:
@@ -1070,7 +1073,7 @@ def read_csv(root: Path, split: str) -> Listing:
         raise DatasetError(f"{root / file} lists no image of the split {split!r}")
     return Listing([paths[i] for i in chosen], [[column[i] for i in chosen] for column in names], tuple(head[i] for i in levels))
 
-# %% ../nbs/11_datasets.ipynb #6d9bcc85
+# %% ../nbs/11_datasets.ipynb #164036af
 _READERS = {"sop": read_sop, "inshop": read_inshop, "cub": read_cub, "vehicleid": read_vehicleid, "inat_base": read_inat,
             "inat_full": lambda root, split: read_inat(root, split, full=True), "dyml_vehicle": read_dyml, "dyml_animal": read_dyml, "dyml_product": read_dyml,
             "vggface2": read_vggface2, "ijbc": read_ijbc, "folder": read_folder, "csv": read_csv}
@@ -1189,6 +1192,47 @@ def _image_sets(name: str, root: Path, listings: dict[str, Listing], data: DataC
     return out
 
 
+def _check_counts(info: DatasetInfo, split: str, found: list[Listing], miniature: bool, fetch: str) -> tuple[str, str, str, str]:
+    "One line: images and classes against what the registry says."
+    images = sum(len(listing.paths) for listing in found)
+    if info.name == "dyml_product" and split != "train":
+        classes = (len(set(found[0].names[found[0].level_names.index(split)])),)
+    else:
+        columns = zip(*[listing.names for listing in found])
+        classes = tuple(len(set(sum(map(list, column), []))) for column in columns)
+        if found[0].tree == "path":
+            classes = tuple(len(set(zip(*found[0].names[:level + 1]))) for level in range(len(found[0].names)))
+    fact = f"{images:,} images of {classes[-1]:,} classes" + (f" (levels: {', '.join(f'{n:,}' for n in classes)})" if len(classes) > 1 else "")
+    counts = info.counts.get(split, ())
+    if not counts:
+        return split, "ok", fact, ""
+    official = "; ".join(f"{c.source}: " + " of ".join(filter(None, (f"{c.images:,} images" if c.images else "",
+                                                                      f"{c.classes[-1] if isinstance(c.classes, tuple) else c.classes:,} classes" if c.classes else "")))
+                         for c in counts)
+    if miniature:
+        return split, "note", f"{fact}: a miniature ({official})", ""
+
+    def agrees(count: Count) -> bool:
+        wanted = count.classes if isinstance(count.classes, tuple) else (count.classes,)
+        near = count.images is None or (abs(images - count.images) <= 50 if "rounded" in count.source else images == count.images)
+        return near and (count.classes is None or len(wanted) > len(classes) or wanted == classes[-len(wanted):])
+
+    if all(agrees(c) for c in counts if c.sure) and any(agrees(c) for c in counts):
+        return split, "ok", f"{fact}, as it should be", ""
+    if all(agrees(c) for c in counts if c.sure):
+        return split, "note", f"{fact}; sources say {official}, and do not agree with each other or are rounded", ""
+    return split, "fail", f"{fact}; {official}", fetch
+
+
+def _warn_counts(name: str, root: Path, split: str, listing: Listing) -> None:
+    "A warning where a copy has other counts than the official one, and does not call itself a miniature."
+    if split in DATASETS[name].counts and not (root / MARKER).exists() and not (name == "dyml_product" and split != "train"):
+        _, state, fact, _ = _check_counts(DATASETS[name], split, [listing], False, "")
+        if state == "fail":
+            warnings.warn(f"{DATASETS[name].title} in {root}, {split}: {fact}: results will not compare with published ones. `smoothap data check {name} --root {root}` says more",
+                          stacklevel=3)
+
+
 def load_dataset(name: str, split: str = "train", root=None, *, data: DataConfig | None = None, seed: int = 0) -> ImageSet | Glyphs:
     """A data set from its official layout.
 
@@ -1216,6 +1260,7 @@ def load_dataset(name: str, split: str = "train", root=None, *, data: DataConfig
     folder = find_root(name, root)
     listing = _read(name, folder, split)
     _check_disjoint(name, folder, listing if split == "train" else None)
+    _warn_counts(name, folder, split, listing)
     images, = _image_sets(name, folder, {split: listing}, data, seed)
     if split == "train" and len(images.labels[:, -1].unique()) < 2:
         raise DatasetError(f"{info.title} in {folder}: all training images are of one class, and there is nothing to rank them against. Add a second class")
@@ -1260,7 +1305,7 @@ def own_rows(queries: ImageSet, gallery: ImageSet) -> Tensor:
              for i in range(len(queries))]
     return torch.tensor(found, dtype=torch.int64)
 
-# %% ../nbs/11_datasets.ipynb #5ac30e91
+# %% ../nbs/11_datasets.ipynb #4ab5790e
 @dataclass
 class Protocol:
     """One benchmark number: who asks, who may answer, and what is averaged.
@@ -1389,7 +1434,10 @@ def test_protocols(name: str, root=None, *, data: DataConfig | None = None, seed
     _check_disjoint(name, folder)
 
     def sets(*splits):
-        return _image_sets(name, folder, {split: _read(name, folder, split) for split in splits}, data, seed)
+        listings = {split: _read(name, folder, split) for split in splits}
+        for split, listing in listings.items():
+            _warn_counts(name, folder, split, listing)
+        return _image_sets(name, folder, listings, data, seed)
 
     metrics = info.metrics
     if name in ("folder", "csv"):
@@ -1439,7 +1487,7 @@ def evaluate_protocols(protocols: Sequence[Protocol], embed: Callable[[ImageSet]
         results["mean"] = mean_results([results[level] for level in ("fine", "middle", "coarse")])
     return results
 
-# %% ../nbs/11_datasets.ipynb #484b2aa7
+# %% ../nbs/11_datasets.ipynb #cae9b47d
 def check_dataset(name: str, root=None, *, every_picture: bool = False) -> list[tuple[str, str, str, str]]:
     """What is right and wrong with a copy of a data set; behind `smoothap data check`.
 
@@ -1516,35 +1564,3 @@ def check_dataset(name: str, root=None, *, every_picture: bool = False) -> list[
         elif not missing:
             out.append((f"{split} files", "ok", f"all {len(listing.paths):,} are there, {len(looked):,} of them opened", ""))
     return out
-
-
-def _check_counts(info: DatasetInfo, split: str, found: list[Listing], miniature: bool, fetch: str) -> tuple[str, str, str, str]:
-    "One line: images and classes against what the registry says."
-    images = sum(len(listing.paths) for listing in found)
-    if info.name == "dyml_product" and split != "train":
-        classes = (len(set(found[0].names[found[0].level_names.index(split)])),)
-    else:
-        columns = zip(*[listing.names for listing in found])
-        classes = tuple(len(set(sum(map(list, column), []))) for column in columns)
-        if found[0].tree == "path":
-            classes = tuple(len(set(zip(*found[0].names[:level + 1]))) for level in range(len(found[0].names)))
-    fact = f"{images:,} images of {classes[-1]:,} classes" + (f" (levels: {', '.join(f'{n:,}' for n in classes)})" if len(classes) > 1 else "")
-    counts = info.counts.get(split, ())
-    if not counts:
-        return split, "ok", fact, ""
-    official = "; ".join(f"{c.source}: " + " of ".join(filter(None, (f"{c.images:,} images" if c.images else "",
-                                                                      f"{c.classes[-1] if isinstance(c.classes, tuple) else c.classes:,} classes" if c.classes else "")))
-                         for c in counts)
-    if miniature:
-        return split, "note", f"{fact}: a miniature ({official})", ""
-
-    def agrees(count: Count) -> bool:
-        wanted = count.classes if isinstance(count.classes, tuple) else (count.classes,)
-        near = count.images is None or (abs(images - count.images) <= 50 if "rounded" in count.source else images == count.images)
-        return near and (count.classes is None or len(wanted) > len(classes) or wanted == classes[-len(wanted):])
-
-    if all(agrees(c) for c in counts if c.sure) and any(agrees(c) for c in counts):
-        return split, "ok", f"{fact}, as it should be", ""
-    if all(agrees(c) for c in counts if c.sure):
-        return split, "note", f"{fact}; sources say {official}, and do not agree with each other or are rounded", ""
-    return split, "fail", f"{fact}; {official}", fetch

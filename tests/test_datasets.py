@@ -18,6 +18,7 @@ from smoothap_nb.config import DataConfig
 from smoothap_nb.loading import PhotoTransform
 
 NAMES = [name for name in D.DATASETS if name != "glyphs"]
+pytestmark = pytest.mark.filterwarnings("ignore:.*results will not compare")
 TRAINED = [name for name in NAMES if name != "ijbc"]
 SMALL = dict(size=32, resize=32, squash=True)
 
@@ -136,7 +137,8 @@ def test_sop_labels_by_hand(tmp_path):
     head = "image_id class_id super_class_id path\n"
     (root / "Ebay_train.txt").write_text(head + "1 10 1 chair_final/0_0.JPG\n2 9 1 chair_final/1_0.JPG\n3 10 1 chair_final/2_0.JPG\n4 11 9 sofa_final/0_0.JPG\n")
     (root / "Ebay_test.txt").write_text(head + "5 12 1 chair_final/3_0.JPG\n6 13 9 sofa_final/1_0.JPG\n")
-    images = D.load_dataset("sop", "train", tmp_path)  # the folder above will do
+    with pytest.warns(UserWarning, match="4 images of 3 classes"):
+        images = D.load_dataset("sop", "train", tmp_path)  # the folder above will do
     assert images.labels.tolist() == [[0, 1], [0, 0], [0, 1], [1, 2]] and images.class_names == [["1", "9"], ["9", "10", "11"]]
     assert [p.name for p in images.paths] == ["0_0.JPG", "1_0.JPG", "2_0.JPG", "0_0.JPG"] and images.root == root
     assert D.load_dataset("sop", "train", root, data=DataConfig(levels=1)).labels.tolist() == [[1], [0], [1], [2]]
@@ -404,6 +406,14 @@ def test_csv_levels_splits_and_halves(tmp_path):
     root = write_csv(tmp_path / "b", "path,family,kind\na.png,f,x\nb.png,f,y\nc.png,g,z\nd.png,g,w\n")
     assert D.load_dataset("csv", "train", root).relative == ["a.png", "d.png"]  # of the classes w, x | y, z
     assert D.test_protocols("csv", root)[0].gallery is None
+
+
+def test_csv_as_a_spreadsheet_writes_it(tmp_path):
+    picture(tmp_path / "photos" / "a.png")
+    picture(tmp_path / "photos" / "b.png")
+    (tmp_path / "images.csv").write_bytes("\ufeffpath;kind;split\r\nphotos\\a.png;Äpfel;train\r\nphotos\\b.png;x, y;train\r\n".encode())
+    images = D.load_dataset("csv", "train", tmp_path)
+    assert images.relative == ["photos/a.png", "photos/b.png"] and sorted(images.class_names[0]) == ["x, y", "Äpfel"]
 
 
 @pytest.mark.parametrize("text, says", [
@@ -710,6 +720,18 @@ def test_official_counts_are_compared(monkeypatch, copy):
     lines = {line[0]: line for line in D.check_dataset("cub", root)}
     assert lines["train"][1] == "note" and "do not agree" in lines["train"][2]
     assert lines["test"][1] == "ok"  # rounded to hundreds, 70 is close enough
+
+
+def test_other_counts_than_the_official_ones_are_a_warning(copy):
+    root = copy("sop")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        D.test_protocols("sop", root)  # a miniature says what it is
+    (root / D.MARKER).unlink()
+    with pytest.warns(UserWarning, match="81 images of 16 classes.*59,551.*smoothap data check sop"):
+        D.load_dataset("sop", "train", root)
+    with pytest.warns(UserWarning, match="60,502"):
+        D.test_protocols("sop", root)
 
 
 def test_counts_per_level(monkeypatch, copy):
