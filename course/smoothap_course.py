@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
+from fractions import Fraction
 
 import torch
 
@@ -123,10 +124,19 @@ def _told(value) -> str:
         value = value.tolist()
     if isinstance(value, float):
         return f"{value:.6g}"
+    if isinstance(value, Fraction):
+        return str(value)
     if isinstance(value, list):
         text = "[" + ", ".join(map(_told, value)) + "]"
         return text if len(text) < 400 else text[:400] + " …]"
     return getattr(value, "__name__", None) or repr(value)[:400]
+
+
+def _plain(value):
+    "Fractions, also those inside lists, as floats."
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return float(value) if isinstance(value, Fraction) else value
 
 
 def _difference(got, want, tol) -> str:
@@ -140,7 +150,7 @@ def _difference(got, want, tol) -> str:
     if isinstance(want, (str, bool, type(None))) or callable(want):
         return "" if got == want or got is want else "another answer is right"
     try:
-        got, want = (torch.as_tensor(x).detach().to(torch.float64).cpu() for x in (got, want))
+        got, want = (torch.as_tensor(_plain(x)).detach().to(torch.float64).cpu() for x in (got, want))
     except (TypeError, ValueError, RuntimeError):
         return f"numbers are asked for, this is a {type(got).__name__}"
     if got.shape != want.shape:

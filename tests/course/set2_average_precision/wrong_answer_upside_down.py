@@ -1,0 +1,10 @@
+# cell: precision_notes
+# fails: test_precision_notes
+# says: THE LIST UPSIDE DOWN
+def precision_notes(worst_first):
+    notes, found = [], 0
+    for place, positive in enumerate(reversed(worst_first), start=1):
+        if positive:
+            found += 1
+            notes.append(Fraction(found, place))
+    return notes[::-1]
