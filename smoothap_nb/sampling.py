@@ -307,7 +307,7 @@ def _divide(total: int, room: list[int]) -> list[int]:
             out[i], total = out[i] + more, total - more
     return out
 
-# %% ../nbs/12_sampling.ipynb #7441d121
+# %% ../nbs/12_sampling.ipynb #2652d087
 class HierarchicalSampler:
     """Batches that hold siblings at every level of the label tree: coarse nodes first, then nodes below them, then classes.
 
@@ -338,7 +338,7 @@ class HierarchicalSampler:
             raise ValueError(f"{classes} classes per batch were asked for, but there are only {len(rows)}: lower batch.classes")
         self.classes, self.images, self.super_classes, self.seed = classes, images, super_classes, seed
         self.groups = np.array([-(-len(m) // images) for m in self.members])
-        self.tree = _Node(rows, np.arange(len(rows)), 0)
+        self.tree = _Node(rows, 0, len(rows), 0)
 
     def __len__(self) -> int:
         "Batches in an epoch."
@@ -364,28 +364,26 @@ class HierarchicalSampler:
 
     def _walk(self, node: _Node, count: int, left: np.ndarray, rng) -> list[int]:
         "`count` different classes below a node."
-        if not node.children:
-            return [int(node.classes[0])]
-        weights = np.array([left[child.classes].sum() + 1e-3 * len(child.classes) for child in node.children])  # what is used up can still come, seldom
-        width = self.super_classes if node.depth == 0 and self.tree.height > 1 else max(2, round(count ** (1 / node.height)))
-        order = rng.choice(len(weights), len(weights), replace=False, p=weights / weights.sum())
-        chosen, room = [], 0
-        for i in order:  # a few children, and more of them while they cannot hold the count
-            if len(chosen) >= min(width, count) and room >= count:
-                break
-            chosen.append(node.children[i])
-            room += len(node.children[i].classes)
-        counts = _divide(count, [len(child.classes) for child in chosen])
-        return [c for child, n in zip(chosen, counts) if n for c in self._walk(child, n, left, rng)]
+        weights = np.add.reduceat(left[: node.starts[-1]], node.starts[:-1]) + 1e-3 * node.sizes  # what is used up can still come, seldom
+        order = np.argsort(rng.exponential(size=len(weights)) / weights)  # draws without replacement, as likely as their weights
+        if node.height == 1:
+            return node.starts[order[:count]].tolist()
+        width = self.super_classes if node.depth == 0 else max(2, round(count ** (1 / node.height)))
+        enough = 1 + int(np.argmax(np.cumsum(node.sizes[order]) >= count))  # children that can hold the count
+        chosen = order[: max(min(width, count), enough)]
+        counts = _divide(count, node.sizes[chosen].tolist())
+        return [c for i, n in zip(chosen, counts) if n for c in self._walk(node.children[i], n, left, rng)]
 
 
 class _Node:
-    "A node of the label tree: the rows (classes) below it, and its children."
+    "A node of the label tree, whose classes are consecutive rows: where its children start (and where the last one ends), and how many classes each has."
 
-    def __init__(self, rows: np.ndarray, classes: np.ndarray, depth: int):
-        self.classes, self.depth, self.height = classes, depth, rows.shape[1] - depth
-        parts = [] if self.height == 0 else _members(rows[classes, depth])
-        self.children = [_Node(rows, classes[part], depth + 1) for part in parts]
+    def __init__(self, rows: np.ndarray, first: int, last: int, depth: int):
+        self.depth, self.height = depth, rows.shape[1] - depth
+        cuts = first + 1 + np.flatnonzero(np.diff(rows[first:last, depth]))
+        self.starts = np.concatenate([[first], cuts, [last]])
+        self.sizes = np.diff(self.starts)
+        self.children = [_Node(rows, a, b, depth + 1) for a, b in zip(self.starts[:-1], self.starts[1:])] if self.height > 1 else []
 
 # %% ../nbs/12_sampling.ipynb #7012557f
 class OfficialMPerClassSampler:
