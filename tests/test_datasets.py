@@ -387,6 +387,7 @@ def test_classes_on_both_sides_are_a_warning_for_own_pictures(tmp_path):
             picture(tmp_path / part / kind / "1.png")
     with pytest.warns(UserWarning, match="2 of 2 training classes are test classes too"):
         D.load_dataset("folder", "train", tmp_path)
+    assert [line[1] for line in D.check_dataset("folder", tmp_path) if line[0] == "disjoint"] == ["note"]
 
 
 def write_csv(root, text):
