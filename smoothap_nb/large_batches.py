@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 # %% auto #0
-__all__ = ['cached_backward', 'gather_rows', 'share_of']
+__all__ = ['cached_backward', 'gather_rows']
 
 # %% ../nbs/18_large_batches.ipynb #973df82b
 @contextmanager
@@ -61,7 +61,7 @@ def cached_backward(embed: Callable[[Tensor], Tensor], images: Tensor, micro: in
             torch.autograd.backward(embed(part), g)
     return value.detach()
 
-# %% ../nbs/18_large_batches.ipynb #fca8b496
+# %% ../nbs/18_large_batches.ipynb #3d38554e
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx, rows: Tensor, sizes: list[int]) -> Tensor:
@@ -101,10 +101,3 @@ def gather_rows(rows: Tensor, sizes: list[int] | None = None) -> Tensor:
     if len(sizes) != dist.get_world_size() or sizes[dist.get_rank()] != len(rows):
         raise ValueError(f"sizes {sizes} do not fit {dist.get_world_size()} processes, of which number {dist.get_rank()} holds {len(rows)} rows")
     return _Gather.apply(rows, sizes)
-
-
-def share_of(rows: int, rank: int, world: int) -> slice:
-    "The part of a batch of `rows` that process `rank` of `world` embeds; parts differ by one row at most."
-    small, more = divmod(rows, world)
-    start = rank * small + min(rank, more)
-    return slice(start, start + small + (rank < more))

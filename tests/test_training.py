@@ -108,18 +108,20 @@ def test_tensorboard_reads_back(tmp_path):
     assert read.keys() == logged.keys() and all(abs(read[s] - logged[s]) < 1e-5 for s in read)
 
 
-def test_ctrl_c_leaves_a_checkpoint(tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_leaves_a_checkpoint(tmp_path, monkeypatch, number):
     training = started(tmp_path / "run")
-    advance = training.advance
+    advance, before = training.advance, signal.getsignal(number)
 
     def interrupted(images, labels):
-        if training.step == 7:
-            raise KeyboardInterrupt
+        if training.step == 6:
+            os.kill(os.getpid(), number)  # arrives inside the step, which is finished first
         return advance(images, labels)
 
     monkeypatch.setattr(training, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
         T.fit(training, progress=False, tensorboard=False)
+    assert signal.getsignal(number) is before
     resumed = started(tmp_path / "run")
     assert resumed.resume() and resumed.step == 7
     assert equal(run_all(resumed), run_all(started(tmp_path / "whole")))
@@ -202,7 +204,7 @@ def test_places_that_cannot_hold_a_run(tmp_path, kind, says):
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch):
     training = started(tmp_path / "run")
-    monkeypatch.setattr(training.loss, "forward", lambda e, y: e.sum() * math.nan)
+    monkeypatch.setattr(training.loss, "forward", lambda e, y, step: e.sum() * math.nan)
     with pytest.raises(T.RunError, match="loss is nan at step 2: lower optim.lr"):
         T.fit(training, progress=False, tensorboard=False)
 
@@ -333,3 +335,221 @@ def test_every_loss_trains_and_resumes(tmp_path, name):
     assert equal(whole.model.state_dict(), run_all(resumed))
     assert equal(whole.loss.state_dict(), resumed.loss.state_dict())
     assert all(v.isfinite().all() for v in whole.model.state_dict().values())
+
+
+# The papers' schedules
+
+def test_step_schedule_and_floor():
+    rates = [T.rate_at(s, 10, 0, "step", milestones=(4, 8), gamma=0.3) for s in range(10)]
+    assert rates == [1.0] * 4 + [0.3] * 4 + [0.3 ** 2] * 2
+    assert T.rate_at(100, 100, floor=0.1) == pytest.approx(0.1) and T.rate_at(50, 100, floor=0.1) == pytest.approx(0.55)
+
+
+def test_epochs_count_steps():
+    times = T.timetable(tiny(optim__epochs=5, optim__warmup=1, optim__head_warmup=2, optim__milestones=[3, 4], validate__every=1), batches=7)
+    assert times == T.Timetable(35, 7, 14, (21, 28), 7)
+    assert T.timetable(tiny(), batches=7) == T.Timetable(10, 2, 0, (), 0)
+    assert times.share(13, tiny().optim) == times.share(14, tiny().optim)  # the schedule stands still while the head warms up
+
+
+def test_head_warmup_leaves_the_backbone_alone(tmp_path):
+    training = started(tmp_path / "run", tiny(optim__head_warmup=3, optim__warmup=0))
+    before = {k: v.clone() for k, v in training.model.state_dict().items() if "running" not in k and "num_batches" not in k}
+    moved = []
+    for _ in range(4):
+        training.advance(*training.fetch(training.step)[:2])
+        now = training.model.state_dict()
+        moved.append({k for k in before if not torch.equal(before[k], now[k])})
+    assert moved[2] == {"head.weight", "head.bias"} and any(k.startswith("features") for k in moved[3])
+
+
+def test_proxies_have_their_own_optimiser(tmp_path):
+    experiment = tiny(loss={"name": "happier"}, optim__proxy_optimizer="sgd", optim__proxy_lr=10.0, optim__warmup=0)
+    training = started(tmp_path / "run", experiment)
+    assert [type(o).__name__ for o in training.optimizers] == ["AdamW", "SGD"]
+    (group,) = training.optimizers[1].param_groups
+    assert group["peak_lr"] == 10.0 and group["weight_decay"] == 0 and [id(p) for p in group["params"]] == [id(p) for p in training.loss.parameters()]
+    before = [p.clone() for p in training.loss.parameters()]
+    training.advance(*training.fetch(0)[:2])
+    assert not any(torch.equal(a, b) for a, b in zip(before, training.loss.parameters()))
+    training.save()
+    again = started(tmp_path / "run", experiment)
+    assert again.resume() and all(torch.equal(a, b) for a, b in zip(training.loss.parameters(), again.loss.parameters()))
+
+
+def test_decay_of_scales_and_biases():
+    model = ToyNet(tiny().model)
+    of = lambda decay: {g["name"] + str(i): g["weight_decay"] for i, g in enumerate(T.optimizers_for(model, torch.nn.Identity(), tiny(optim__decay=decay))[0].param_groups)}
+    assert sorted(set(of("weights").values())) == [0, 1e-4] and set(of("all").values()) == {1e-4}
+
+
+# Gradient caching, mixed losses, memory
+
+@pytest.mark.parametrize("name", sorted(T.LOSSES))
+def test_gradient_caching_gives_the_direct_gradient(tmp_path, name):
+    frozen = {"model__batch_norm": "frozen_statistics", "loss": {"name": name}}
+    grads = {}
+    for micro in (0, 5):
+        training = started(tmp_path / str(micro), tiny(**frozen, batch__micro=micro))
+        training.model.double().eval(), training.loss.double()
+        for optimizer in training.optimizers:
+            optimizer.step = lambda: None
+        images, labels, _ = training.fetch(0)
+        torch.manual_seed(0)
+        training.advance(images.double(), labels)
+        grads[micro] = torch.cat([p.grad.flatten() for p in training.model.parameters()])
+    torch.testing.assert_close(grads[0], grads[5], rtol=1e-9, atol=1e-12)
+    assert grads[0].abs().max() > 0
+
+
+def test_gradient_caching_is_refused_with_live_batch_norm(tmp_path):
+    with pytest.raises(ConfigError, match="frozen_statistics.*micro_with_live_batch_norm"):
+        started(tmp_path / "run", tiny(batch__micro=4))
+    run_all(started(tmp_path / "asked", tiny(batch__micro=4, batch__micro_with_live_batch_norm=True, optim__steps=2)))
+
+
+def test_weighted_losses_with_memory_train_and_resume(tmp_path):
+    experiment = tiny(loss={"terms": [{"name": "smooth_ap", "tau": 0.05, "weight": 0.7}, {"name": "cluster", "weight": 0.3}]}, memory__size=30, memory__start=2)
+    whole = started(tmp_path / "whole", experiment)
+    run_all(whole)
+    assert whole.loss.losses[0].filled == 30
+    half = started(tmp_path / "half", experiment)
+    for _ in range(5):
+        half.advance(*half.fetch(half.step)[:2])
+    half.save()
+    resumed = started(tmp_path / "half", experiment)
+    assert resumed.resume() and resumed.loss.losses[0].filled == 30
+    assert equal(whole.model.state_dict(), run_all(resumed)) and equal(whole.loss.state_dict(), resumed.loss.state_dict())
+
+
+def test_memory_waits_for_its_start(tmp_path):
+    training = started(tmp_path / "run", tiny(memory__size=30, memory__start=3))
+    filled = []
+    for _ in range(5):
+        training.advance(*training.fetch(training.step)[:2])
+        filled.append(training.loss.losses[0].filled)
+    assert filled == [0, 0, 0, 12, 24]
+
+
+# Validation
+
+def test_the_best_weights_are_kept(tmp_path, monkeypatch):
+    training = started(tmp_path / "run", tiny(validate={"every": 2, "patience": 3}))
+    values, weights = iter([.1, .5, .4, .3, .2]), {}
+
+    def measure():
+        weights[training.step] = {k: v.clone() for k, v in training.model.state_dict().items()}
+        return next(values)
+
+    training.held_out = [("validation", measure)]
+    T.fit(training, progress=False, tensorboard=False)
+    facts = T.finish(training)
+    assert training.step == 10 and facts["weights"] == {"step": 4, "why": "the best mAP on held-out training classes", "value": .5}
+    assert equal(load_file(training.run / "model.safetensors"), weights[4])
+    assert (training.run / "validation.csv").read_text().splitlines()[:3] == ["step,mAP", "2,0.1", "4,0.5"]
+
+
+def test_patience_stops_and_a_stopped_run_stays_stopped(tmp_path):
+    experiment = tiny(validate={"every": 1, "patience": 2})
+    training = started(tmp_path / "run", experiment)
+    values = iter([.5, .4, .3, .9, .9])
+    training.held_out = [("validation", lambda: next(values))]
+    T.fit(training, progress=False, tensorboard=False)
+    assert training.step == 3
+    again = started(tmp_path / "run", experiment)
+    assert again.resume() and (again.step, again.best_step, again.looks) == (3, 1, 2)
+    T.fit(again, progress=False, tensorboard=False)
+    assert again.step == 3 and T.finish(again)["weights"]["step"] == 1
+
+
+def test_validation_classes_are_not_trained_on(tmp_path):
+    experiment = tiny(validate={"every": 5, "share": .34}, data__name="toy")
+    training = started(tmp_path / "run", experiment)
+    trained = {int(c) for t in range(30) for c in training.data.labels[torch.as_tensor(training.plan(t)[0]), -1]}
+    assert len(trained) == 8 and len(training.plan.sampler.members) == 8
+    T.fit(training, progress=False, tensorboard=False)
+    rows = (training.run / "validation.csv").read_text().splitlines()
+    assert rows[0] == "step,mAP" and [r.split(",")[0] for r in rows[1:]] == ["5", "10"]
+    with pytest.raises(ConfigError, match="at least 2 are needed"):
+        started(tmp_path / "few", tiny(validate={"every": 5, "share": .05}, data__name="toy"))
+
+
+def test_choosing_on_the_test_set_says_so(tmp_path):
+    training = started(tmp_path / "run", tiny(validate={"every": 5, "as_paper": True}))
+    T.fit(training, progress=False, tensorboard=False)
+    assert "TEST set" in T.finish(training)["weights"]["why"]
+
+
+# Resuming with other settings
+
+def test_harmless_settings_may_change(tmp_path):
+    T.open_run(tmp_path / "run", tiny())
+    T.open_run(tmp_path / "run", tiny(checkpoint_every=3, data__workers=2, data__root="elsewhere", evaluate__batch=8))
+    with pytest.raises(T.RunError, match="batch.micro: 0 -> 4"):
+        T.open_run(tmp_path / "run", tiny(batch__micro=4))
+
+
+def test_out_of_memory_names_the_setting(tmp_path, monkeypatch):
+    def full(images, labels):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    for changes, says in (({}, "batch.classes=2.*frozen_statistics.*batch.micro=3"), ({"model__batch_norm": "frozen"}, "batch.micro=6"),
+                          ({"model__batch_norm": "frozen", "batch__micro": 5}, "batch.micro=2")):
+        training = started(tmp_path / says[-1] , tiny(**changes))
+        monkeypatch.setattr(training, "advance", full)
+        with pytest.raises(T.RunError, match=f"(?s)out of memory.*{says}"):
+            T.fit(training, progress=False, tensorboard=False)
+
+
+# Several processes
+
+TOGETHER = """
+import json, sys; sys.path.insert(0, {tests!r})
+import torch; torch.set_num_threads(1)
+from smoothap_nb import training as T
+from test_training import frozen_tiny
+from toydata import ToyData, ToyNet
+from pathlib import Path
+from safetensors.torch import save_file
+T.dataset_for, T.EmbeddingModel = (lambda e, s: ToyData(s, e.data.size)), ToyNet
+engine = T.engine_for(cpu=True)
+for name, changes in json.loads({cases!r}).items():
+    e = frozen_tiny(**changes)
+    run = Path({out!r}) / name
+    if engine.is_main_process: T.open_run(run, e)
+    engine.wait_for_everyone()
+    t = T.prepare(e, run, torch.device("cpu"))
+    T.fit(t, progress=False, tensorboard=False)
+    rows = T.embed(t.model, t.data, progress=False, batch=10)
+    if engine.is_main_process: save_file({{**t.model.state_dict(), **{{"loss." + k: v for k, v in t.loss.state_dict().items()}}, "rows": rows}}, run / "end.safetensors")
+    engine.wait_for_everyone()
+t.close()
+"""
+
+
+def frozen_tiny(**changes):
+    return tiny(**{"model__batch_norm": "frozen_statistics", "optim__steps": 4, "optim__optimizer": "sgd", "batch__classes": 3, **changes})
+
+
+def test_two_processes_equal_one(tmp_path, monkeypatch):
+    "Every loss; gradient caching, memory, a mixed loss, validation: two gloo processes, odd batches, against this one."
+    cases = {name: {"loss": {"name": name}} for name in sorted(T.LOSSES)}
+    cases["noisy"] = {"loss": {"name": "blackbox_ap", "noise": True}}
+    cases["cached"] = {"batch__micro": 2}
+    cases["mixed"] = {"loss": {"terms": [{"name": "smooth_ap", "weight": 0.5}, {"name": "cluster"}]}, "memory__size": 20}
+    cases["looked"] = {"validate": {"every": 2}}
+    (tmp_path / "program.py").write_text(TOGETHER.format(tests=str(ROOT / "tests"), cases=json.dumps(cases), out=str(tmp_path)))
+    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(tmp_path / "program.py")], cwd=ROOT,
+                          capture_output=True, text=True, timeout=400, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-4000:]
+    for name, changes in cases.items():
+        if name == "noisy":
+            continue  # its draws follow from the step only with several processes
+        alone = T.prepare(frozen_tiny(**changes), T.open_run(tmp_path / f"{name}-alone", frozen_tiny(**changes)), torch.device("cpu"))
+        run_all(alone)
+        state, end = alone.model.state_dict() | {f"loss.{k}": v for k, v in alone.loss.state_dict().items()}, load_file(tmp_path / name / "end.safetensors")
+        rows = end.pop("rows")
+        assert state.keys() == end.keys(), name
+        for key in state:
+            torch.testing.assert_close(end[key], state[key], rtol=1e-4, atol=1e-6, msg=lambda m, key=key: f"{name} {key}: {m}")
+        torch.testing.assert_close(rows, T.embed(alone.model, alone.data, progress=False), rtol=1e-4, atol=1e-5)

@@ -10,7 +10,7 @@ class ToyData:
     level_names = ("group", "family", "character")
 
     def __init__(self, split="train", size=16, strength=1.0, seed=0, root=None, classes=12, images=6):
-        offset = {"train": 0, "test": 1000}[split]
+        offset = {"train": 0, "test": 1000, "val": 2000}[split]
         fine = torch.arange(classes).repeat_interleave(images) + offset
         self.labels = torch.stack([fine * 0, fine // 3, fine], 1)
         rng = np.random.default_rng(offset)
@@ -41,3 +41,9 @@ class ToyNet(torch.nn.Module):
 
     def forward(self, images):
         return torch.nn.functional.normalize(self.head(self.features(images)).float(), dim=1)
+
+    def train(self, mode=True):
+        super().train(mode)
+        if self.config.batch_norm != "live":
+            self.features[1].eval()
+        return self
