@@ -32,6 +32,8 @@ _PUBLIC = {
     "loading": ("PhotoTransform", "PhotoError", "read_photo", "DecodedCache", "Prefetcher"),
     "config": ("Experiment", "load_experiment"),
     "training": ("load_run",),
+    "large_batches": ("cached_backward", "gather_rows"),
+    "objectives": ("Objective", "loss_from_config"),
     "revisited": ("evaluate_revisited", "annotator_vote", "load_revisited", "load_distractors", "convert_ground_truth", "extract_descriptors",
                   "gem_pool", "mac_pool", "rmac_pool", "learn_whitening", "query_expansion", "distractor_scores"),
     "reproduction": ("reproduce", "registry", "find_entry", "paper_rows", "reproduction_page", "glyph_grid", "claims", "claims_table"),
