@@ -22,12 +22,12 @@ from .figures import show, to_svg
 # %% auto #0
 __all__ = ['STAND_IN', 'player_html', 'live_slider', 'live_figures', 'explore']
 
-# %% ../nbs/91_interactive.ipynb #b07cd04b
+# %% ../nbs/91_interactive.ipynb #e9e8a17d
 # hides the still picture in front of a figure that has come alive; ROOT is the figure
 STAND_IN = """{ const outputs = ".jp-OutputArea-child,.cell-output,.output_area", shell = ROOT.closest(outputs), still = shell && shell.previousElementSibling;
     if (still && still.matches(outputs) && still.querySelector("img") && !still.querySelector("figure.player,figure.ranklab-figure")) still.style.display = "none"; }"""
 
-_PLAYER = """<figure class="player" id="{id}" role="group" data-lm-suppress-shortcuts="true" aria-label="{alt}" style="margin:0;max-width:100%">
+_PLAYER = """<figure class="player" id="{id}" role="group" aria-label="{alt}" style="margin:0;max-width:100%">
 <script type="text/plain" class="player-frames">{frames}</script>
 <div class="player-stage"></div>
 <p class="player-note" style="font-size:small;margin:0 0 .3em">The slider moves once this notebook is trusted or run.</p>
@@ -44,12 +44,12 @@ _PLAYER = """<figure class="player" id="{id}" role="group" data-lm-suppress-shor
     frames.forEach((frame, i) => {{ frame.style.display = i == place ? "" : "none"; }});
     bars.forEach((bar, k) => {{ bar.nextElementSibling.textContent = texts[k][bar.value]; bar.setAttribute("aria-valuetext", texts[k][bar.value]); }});
   }};
-  bars.forEach((bar) => {{ bar.addEventListener("input", move); bar.addEventListener("click", () => bar.focus({{ preventScroll: true }})); }});
+  bars.forEach((bar) => bar.addEventListener("input", move));
   move(); {stand_in}
 }})();</script></figure>"""
 
 _BAR = """<label style="display:flex;gap:.8em;align-items:center;font-family:sans-serif;font-size:14px">{name}
-<input type="range" min="0" max="{last}" value="{start}" step="1" style="flex:1;max-width:24em" aria-label="{name}" aria-valuetext="{now}">
+<input type="range" min="0" max="{last}" value="{start}" step="1" data-lm-suppress-shortcuts="true" style="flex:1;max-width:24em" aria-label="{name}" aria-valuetext="{now}">
 <output style="min-width:6em">{now}</output></label>"""
 
 

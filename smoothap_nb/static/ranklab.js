@@ -279,7 +279,6 @@ export function mount(element, initial, changed = () => {}) {
   element.classList.add("ranklab");
   element.setAttribute("role", "group");
   element.setAttribute("aria-label", state.label ?? "RankLab: move the pictures of one ranking and see what each loss says");
-  element.setAttribute("data-lm-suppress-shortcuts", "true");
 
   const pictures = (i, attributes = {}) => make("img", { class: "rl-pic", src: state.images[i], alt: "", draggable: "false", ...attributes });
   const row = make("div", { class: "rl-row", "aria-hidden": "true" }), caption = make("p", { class: "rl-caption" });
@@ -480,6 +479,9 @@ export function mount(element, initial, changed = () => {}) {
     const none = !state.relevance.some(Boolean) && state.gradient !== "h_ap";
     note.textContent = none ? "No positive is left: AP is not defined, and the query is left out of the mean." : NOTES[state.gradient](state);
   }
+
+  // JupyterLab looks its shortcuts up from the focus outwards, so the focused element itself must refuse them
+  for (const node of element.querySelectorAll("input,button,[tabindex]")) node.setAttribute("data-lm-suppress-shortcuts", "true");
 
   const watcher = new ResizeObserver(() => { if (Math.abs((stage.clientWidth || width) - width) > 0.5) draw(); });
   watcher.observe(element);
