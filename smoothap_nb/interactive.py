@@ -125,7 +125,7 @@ def live_slider(name: str, stops: Sequence, start: int = 0, between: bool = True
     return ipywidgets.FloatSlider(value=float(now), min=float(low), max=float(high), step=(float(high) - float(low)) / 200, readout_format=".3g",
                                   description=name)
 
-# %% ../nbs/91_interactive.ipynb #f233cbe6
+# %% ../nbs/91_interactive.ipynb #c466c5bb
 _LIVE = [os.environ.get("SMOOTHAP_LIVE", "") not in ("", "0")]
 
 
@@ -169,5 +169,6 @@ def explore(draw: Callable, *, alt: str, start: int | Sequence[int] | None = Non
 def _explore_live(draw, alt, start, between, values):
     sliders = {name: live_slider(name, stops, place, between) for (name, stops), place in zip(values.items(), start)}
     import ipywidgets
+    from IPython.display import display
 
-    return ipywidgets.interact(lambda **now: show(draw(**now), alt), **sliders)
+    display(ipywidgets.interactive(lambda **now: show(draw(**now), alt), **sliders))

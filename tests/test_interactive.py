@@ -75,7 +75,7 @@ def test_live_slider_covers_the_range_between_the_stops():
 
 def test_live_calls_the_drawing_function_with_values_in_between(monkeypatch):
     widgets, seen, made = pytest.importorskip("ipywidgets"), [], []
-    monkeypatch.setattr(widgets, "interact", lambda f, **sliders: made.append((f, sliders)))
+    monkeypatch.setattr(widgets, "interactive", lambda f, **sliders: made.append((f, sliders)))
     monkeypatch.setattr("smoothap_nb.interactive.show", lambda fig, alt: plt.close(fig))
     live_figures()
     try:

@@ -438,7 +438,7 @@ export function mount(element, initial, changed = () => {}) {
       const push = -gradient[i] * scale;
       if (Math.abs(push) < 0.75) return;
       const side = Math.sign(push), from = x + side * (SIZE / 2 + 3), to = clamp(from + side * Math.max(Math.abs(push), 5), 4, width - 4), tip = to - side * Math.min(9, Math.abs(to - from));
-      const reads = `${-gradient[i] > 0 ? "+" : "−"}${shorten(Math.abs(gradient[i]))}`, inside = side > 0 ? to + 48 < width : to - 48 > GUTTER;
+      const reads = `${-gradient[i] > 0 ? "+" : "−"}${Math.abs(gradient[i]) < 0.1 ? gradient[i].toPrecision(1).replace("-", "") : Math.abs(gradient[i]).toFixed(2)}`, inside = side > 0 ? to + 48 < width : to - 48 > GUTTER;
       parts.push(make("path", { class: "rl-arrow", "data-index": i, "data-push": -gradient[i], d: `M${from} ${y}L${tip} ${y}`, stroke: colour, "stroke-width": 4 }),
         make("path", { d: `M${to} ${y}L${tip} ${y - 7}L${tip} ${y + 7}Z`, fill: colour, stroke: "currentColor", "stroke-width": 0.5 }),
         text(inside ? to + 5 * side : side > 0 ? width : GUTTER, inside ? y + 4 : y - 11, reads, { "text-anchor": (side > 0) === inside ? "start" : "end", style: "font-variant-numeric:tabular-nums" }));
