@@ -319,7 +319,7 @@ export function mount(element, initial, changed = () => {}) {
   const button = (text, action, title) => { const b = make("button", { type: "button", title }, text); b.addEventListener("click", action); return b; };
   const flipButton = button("Flip relevance", () => flip(active), "positive or negative for this query");
   const levelButton = button("Next level", () => cycle(active), "how much of its label this picture shares with the query");
-  const stepButton = button("Step downhill", step, "move every picture along its arrow, the furthest by 0.02");
+  const stepButton = button("Step downhill", step, "move every picture along its arrow, by 0.02 at most");
   const resetButton = button("Reset", () => edit(structuredClone(Object.fromEntries(SYNCED.map((k) => [k, origin[k]])))), "back to the scores, labels and settings at the start");
   const editor = make("div", { class: "rl-edit" }, what, flipButton, levelButton, stepButton, resetButton);
 
@@ -360,7 +360,7 @@ export function mount(element, initial, changed = () => {}) {
   }
   function step() {
     const slope = found[state.gradient].gradient, most = Math.max(...slope.map(Math.abs));
-    if (most > 0) edit({ scores: state.scores.map((s, i) => Number(clamp(s - (0.02 * slope[i]) / most, ...range).toFixed(6))) });
+    edit({ scores: state.scores.map((s, i) => Number(clamp(s - (0.02 * slope[i]) / Math.max(most, 0.02), ...range).toFixed(6))) }); // as long as the arrows
   }
   function choose(i) { if (i !== active) { active = i; draw(); } }
   function key(i, event) {
