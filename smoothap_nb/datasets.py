@@ -319,7 +319,7 @@ def find_missing(root: Path, paths: Sequence[str], what: str = "the list") -> li
             refuse(path, "a link to somewhere else")
     return missing
 
-# %% ../nbs/11_datasets.ipynb #ec53d714
+# %% ../nbs/11_datasets.ipynb #7605692b
 class _Paths(Sequence):
     "Full paths, made when asked for: three million Path objects would fill a gigabyte."
 
@@ -333,6 +333,22 @@ class _Paths(Sequence):
         if isinstance(index, slice):
             return [self.root / path for path in self.relative[index]]
         return self.root / self.relative[index]
+
+
+class _Captions(Sequence):
+    "What each image shows: the name of its class, with the one above it."
+
+    def __init__(self, images: ImageSet):
+        self.images = images
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> str:
+        names = self.images.class_names[-2:]
+        if not names:
+            return self.images.relative[index]
+        return ", ".join(known[i] for known, i in zip(names, self.images.labels[index, -len(names):].tolist()))
 
 
 class DamagedImages(DatasetError):
@@ -356,6 +372,7 @@ class ImageSet(torch.utils.data.Dataset):
     Attributes:
         labels, level_names, class_names: as above.
         paths: N full paths, a sequence.
+        captions: what each image shows, by the names of its class, a sequence.
         identity: (N,) int64, the place of each image in the full list; a subset keeps it.
         damaged: reason by path, of all pictures found missing or damaged so far.
         draw: what `dataset[i]` gives, 0 = evaluation.
@@ -380,6 +397,11 @@ class ImageSet(torch.utils.data.Dataset):
     def paths(self) -> Sequence[Path]:
         "Full path of every image."
         return _Paths(self.root, self.relative)
+
+    @property
+    def captions(self) -> Sequence[str]:
+        "The class of every image in words."
+        return _Captions(self)
 
     def _open(self, index: int):
         "One picture, or PhotoError."

@@ -155,6 +155,13 @@ def test_cub_first_half_trains_and_families_make_a_level(copy):
     assert D.load_dataset("cub", "train", root).level_names == ("family", "species")
 
 
+def test_captions_are_the_names_of_the_classes(miniatures):
+    images = D.load_dataset("inshop", "train", miniatures["inshop"])
+    assert images.captions[0] == "MEN/Denim, id_00000001" and len(images.captions) == len(images)
+    assert images.subset([5]).captions[0] == images.captions[5]
+    assert D.load_dataset("cub", "train", miniatures["cub"]).captions[0] == "001.Glyph_1"
+
+
 def test_inshop_super_class_is_the_folder_and_statuses_share_ids(miniatures):
     protocol, = D.test_protocols("inshop", miniatures["inshop"])
     assert protocol.queries.class_names[0] == protocol.gallery.class_names[0] and "WOMEN/Dresses" in protocol.queries.class_names[0]
