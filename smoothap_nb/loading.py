@@ -342,7 +342,7 @@ def _why_not(there: dict, wanted: dict) -> str | None:
     changed = [name for name, size in wanted["bytes"].items() if there["bytes"].get(name) != size]
     return f"was made before {changed[0]} was changed" if changed else None
 
-# %% ../nbs/95_loading.ipynb #e0e3ed27
+# %% ../nbs/95_loading.ipynb #d46df5c0
 class DecodedCache:
     """A data set of photographs, decoded once into squares of bytes, from which batches are cut on the device.
 
@@ -384,6 +384,8 @@ class DecodedCache:
             raise CacheError(f"{folder} is a file, or lies inside one; name a folder for the decoded cache") from None
         except PermissionError as error:
             raise CacheError(f"{error.filename or folder} cannot be written; name a folder that you may write to for the decoded cache") from None
+        except OSError as error:
+            raise CacheError(f"the decoded cache in {folder} cannot be written: {error.strerror or error}. Make room, or name a folder on another disk") from None
         self.damaged = state["damaged"]
         try:
             self._pixels = np.memmap(self.folder / "pixels.u8", np.uint8, "c", shape=(len(dataset), 3, side, side))
@@ -415,7 +417,7 @@ class DecodedCache:
         "(B, 3, side, side) uint8 squares, whatever the draw."
         rows = self.rows[_rows(indices, len(self))]
         if self.device is not None:
-            return self._pixels[torch.from_numpy(rows).to(self.device)]
+            return self._pixels[_onto(torch.from_numpy(rows), self.device)]
         out = np.empty((len(rows), *self._pixels.shape[1:]), np.uint8)
         for place, row in enumerate(rows):  # plain copies, without the interpreter's lock
             out[place] = self._pixels[row]
@@ -570,7 +572,7 @@ def _lock(path: Path):
             pass
         yield
 
-# %% ../nbs/95_loading.ipynb #68b765b8
+# %% ../nbs/95_loading.ipynb #e28bb142
 def cut_boxes(squares: Tensor, boxes, mirrored, size: int) -> Tensor:
     """Cut a box out of each square picture and bring it to one size, the whole batch at once.
 
@@ -584,9 +586,8 @@ def cut_boxes(squares: Tensor, boxes, mirrored, size: int) -> Tensor:
         (B, C, size, size) float32 in [0, 1], on the squares' device; row by row the same whatever else is in the batch.
     """
     device, finer = squares.device, max(1, round(squares.shape[-1] / size))
-    boxes = torch.as_tensor(np.asarray(boxes), dtype=torch.float32, device=device)
+    boxes, backwards = _onto(torch.as_tensor(np.asarray(boxes), dtype=torch.float32), device), _onto(torch.as_tensor(np.asarray(mirrored)), device)[:, None]
     along = (torch.arange(size * finer, device=device, dtype=torch.float32) + 0.5) / (size * finer)
-    backwards = torch.as_tensor(np.asarray(mirrored), device=device)[:, None]
     x = boxes[:, :1] + boxes[:, 2:3] * torch.where(backwards, 1 - along, along)
     y = boxes[:, 1:2] + boxes[:, 3:] * along
     grid = torch.stack(torch.broadcast_tensors(2 * x[:, None, :] - 1, 2 * y[:, :, None] - 1), -1)
@@ -594,7 +595,12 @@ def cut_boxes(squares: Tensor, boxes, mirrored, size: int) -> Tensor:
     out = F.grid_sample(pixels, grid, mode="bilinear", padding_mode="border", align_corners=False)
     return F.avg_pool2d(out, finer) if finer > 1 else out
 
-# %% ../nbs/95_loading.ipynb #a4b91569
+
+def _onto(tensor: Tensor, device: torch.device) -> Tensor:
+    "On the device, without waiting for what it is busy with."
+    return tensor.pin_memory().to(device, non_blocking=True) if torch.device(device).type == "cuda" else tensor.to(device)
+
+# %% ../nbs/95_loading.ipynb #c9d4124e
 def share_of(indices, rank: int, world: int) -> np.ndarray:
     "The part of a global batch that process `rank` of `world` works on: contiguous, sizes differ by at most one."
     return np.array_split(np.asarray(indices), world)[rank]
@@ -612,8 +618,8 @@ class Batch(NamedTuple):
 class Prefetcher:
     """Batches of a plan, in order, prepared ahead by threads.
 
-    Any number of workers gives the same pictures. On CUDA the batch waits in pinned memory and is copied without holding up the
-    device, as bytes where the data set allows it: squares of a `DecodedCache`, which are cut there, or cut photographs. Leaving the loop, an exception
+    Any number of workers gives the same pictures. On CUDA the batch is copied from pinned memory while the device works on the one
+    before, as bytes where the data set allows it: squares of a `DecodedCache`, which are cut there, or cut photographs. Leaving the loop, an exception
     and Ctrl-C end the threads; an error in a worker is raised here as it was.
 
     Args:
@@ -664,13 +670,14 @@ class Prefetcher:
         on_cuda = self.device.type == "cuda"
         raw, finish = _in_bytes(self.dataset) if on_cuda else (None, None)
         read = self.dataset.batch if raw is None else lambda part, draw: (raw(part, draw),)
+        copies = torch.cuda.Stream(self.device) if on_cuda else None
         with ThreadPoolExecutor(self.workers, "reader") as readers, ThreadPoolExecutor(1, "joiner") as joiner:
             def begin(step):
                 indices, epoch = self.plan(step)
                 indices = share_of(indices, self.rank, self.world)
                 parts = [p for p in np.array_split(indices, self.workers) if len(p)] or [indices]
                 futures = [readers.submit(read, part, epoch + 1) for part in parts]
-                return joiner.submit(lambda: _joined([future.result() for future in futures], on_cuda)), futures, indices, epoch
+                return joiner.submit(lambda: _joined([future.result() for future in futures], self.device, copies)), futures, indices, epoch
 
             waiting, step = deque(), self.start
             try:
@@ -680,17 +687,20 @@ class Prefetcher:
                         step += 1
                     future, _, indices, epoch = waiting.popleft()
                     asked = time.perf_counter()
-                    images, *labels = future.result()
+                    (images, *labels), copied = future.result()
                     waited = time.perf_counter() - asked
                     self.waited += waited
                     if step < self.steps:
                         waiting.append(begin(step))
                         step += 1
-                    images = images.to(self.device, non_blocking=on_cuda)
+                    if copied is not None:  # from here on the tensors belong to the stream that computes
+                        torch.cuda.current_stream(self.device).wait_event(copied)
+                        for tensor in (images, *labels):
+                            tensor.record_stream(torch.cuda.current_stream(self.device))
                     if finish is not None:
                         images = finish(images, indices, epoch + 1)
-                        labels = [self.dataset.labels[torch.as_tensor(indices, device=self.dataset.labels.device)]]
-                    yield Batch(images, labels[0].to(self.device, non_blocking=on_cuda), indices, epoch, waited)
+                        labels = [_onto(self.dataset.labels.cpu()[torch.as_tensor(indices)], self.device)]
+                    yield Batch(images, labels[0], indices, epoch, waited)
             finally:
                 for _, futures, _, _ in waiting:
                     for future in futures:
@@ -708,15 +718,17 @@ def _in_bytes(dataset):
     return None, None
 
 
-def _joined(parts: list[tuple], pinned: bool) -> list[Tensor]:
-    "The parts of a batch as one, in memory that the device can fetch by itself."
+def _joined(parts: list[tuple], device: torch.device, copies) -> tuple[list[Tensor], object]:
+    "The parts of a batch as one, on the device; with the event that says when the copy is done, on CUDA."
     out = []
     for pieces in zip(*parts):
-        if len(pieces) == 1 and not (pinned and pieces[0].device.type == "cpu"):
-            out.append(pieces[0])
-            continue
-        whole = torch.empty((sum(map(len, pieces)), *pieces[0].shape[1:]), dtype=pieces[0].dtype, device=pieces[0].device,
-                            pin_memory=pinned and pieces[0].device.type == "cpu")
-        torch.cat(pieces, out=whole)
-        out.append(whole)
-    return out
+        pinned = copies is not None and pieces[0].device.type == "cpu"
+        if len(pieces) > 1 or pinned:
+            whole = torch.empty((sum(map(len, pieces)), *pieces[0].shape[1:]), dtype=pieces[0].dtype, device=pieces[0].device, pin_memory=pinned)
+            torch.cat(pieces, out=whole)
+        out.append(whole if len(pieces) > 1 or pinned else pieces[0])
+    if copies is None:
+        return [tensor.to(device) for tensor in out], None
+    with torch.cuda.stream(copies):
+        out = [tensor.to(device, non_blocking=True) for tensor in out]
+        return out, copies.record_event()

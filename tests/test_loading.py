@@ -308,6 +308,27 @@ def test_cache_of_an_image_set_takes_its_substitutes(tmp_path, photos):
     assert list(again.damaged) == ["004.png"]
 
 
+def test_two_builders_share_the_work(tmp_path, photos):
+    "The second one waits for the first and reads no file."
+    reads, caches = [], []
+    photos.photo = lambda i: reads.append(i) or time.sleep(0.002) or read_photo(photos.paths[i])
+    builders = [threading.Thread(target=lambda: caches.append(DecodedCache(photos, tmp_path / "cache", side=40, progress=False))) for _ in range(2)]
+    for builder in builders:
+        builder.start()
+    for builder in builders:
+        builder.join()
+    assert sorted(reads) == list(range(30)) and torch.equal(caches[0].raw([5]), caches[1].raw([5]))
+
+
+def test_any_other_trouble_with_the_disk_is_a_cache_error(tmp_path, photos, monkeypatch):
+    def refuse(*args):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(loading, "_reserve", refuse)
+    with pytest.raises(CacheError, match="Read-only file system. Make room"):
+        DecodedCache(photos, tmp_path / "cache", side=40, progress=False)
+
+
 BUILD = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
