@@ -77,7 +77,7 @@ def precision_at_k(scores: Tensor, relevance: Tensor, k: int = 1, ties: str = "m
     place, found, dtype = _checked_places(scores, relevance, ties, validate)
     return _per_query(((place <= k) & found).double().sum(1) / k, found, dtype)
 
-
+# %% ../nbs/02_average_precision.ipynb #f3c1f1f0
 def r_precision(scores: Tensor, relevance: Tensor, ties: str = "max", validate: bool = False) -> Tensor:
     """R-precision of each query: P@R, where R is the query's own number of positives.
 

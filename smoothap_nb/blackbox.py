@@ -218,7 +218,7 @@ def _find_positives(relevance: Tensor) -> _Positives:
     present = torch.arange(width, device=rows.device) < lengths[:, None]
     return _Positives(rows * relevance.shape[1] + columns, rows * width + place, present, lengths)
 
-
+# %% ../nbs/05_blackbox.ipynb #26273d7a
 def _in_order(scores: Tensor) -> Tensor:
     "Each row's values, ascending."
     return scores.sort(dim=1).values if scores.device.type != "cpu" else torch.from_numpy(np.sort(scores.numpy(), axis=1))
@@ -241,7 +241,7 @@ def _count_ranks(ordered: Tensor, block: Tensor, positives: _Positives, ties: st
     found = (torch.empty_like(order).scatter_(1, order, ranks + (ties == "min")) for ranks in (among_all, among_positives))
     return tuple((ranks + broken).masked_fill(~positives.present, 1) for ranks in found)
 
-
+# %% ../nbs/05_blackbox.ipynb #50cd9a7b
 def _rank_change(scores: Tensor, ordered: Tensor, positives: _Positives, step: Tensor, ties: str, divisor: Tensor) -> Tensor:
     "(Q, G) change of every rank, over `divisor` (Q, 1), when each positive moves by its `step` (Q, P)."
     if ties == "average":
@@ -261,7 +261,7 @@ def _rank_change(scores: Tensor, ordered: Tensor, positives: _Positives, step: T
     change.view(-1)[positives.flat] = ((new - old) / divisor).to(scores.dtype).view(-1)[positives.slot]
     return change
 
-
+# %% ../nbs/05_blackbox.ipynb #605953ef
 class _PositiveRanks(torch.autograd.Function):
     "Ranks of the positives in the list and among themselves; backward as in `_BlackboxRanks`, by counting."
 
@@ -505,7 +505,7 @@ def _linear(losses, scores: Tensor) -> Tensor:
     box: dict = {}
     return _ScaleOut.apply(losses(_ScaleIn.apply(scores, box)), box)
 
-
+# %% ../nbs/05_blackbox.ipynb #45ad821d
 class MapLoss(nn.Module):
     """One minus the mean AP over classes, mixed with the AP of all entries ranked together (RaMBO, Eq. 6 and 23; derived in lesson 05).
 
@@ -595,7 +595,7 @@ def _join(losses: Tensor, valid: Tensor, current: int) -> Tensor:
     remembered = torch.where(valid, losses, torch.zeros_like(losses))[current:].sum()
     return (losses[:current] * valid[:current].sum() + remembered) / valid.sum().clamp(min=1)
 
-
+# %% ../nbs/05_blackbox.ipynb #a0d94536
 class RecallLoss(_BlackboxLoss):
     """RaMBO's recall loss on a batch of embeddings; see `recall_loss` for the formula and `RankingLoss` for the call.
 

@@ -199,7 +199,7 @@ def _h_ap(scores: Tensor, relevance: Tensor, ties: str = "max") -> Tensor:
         total += rise[:, p] * (member * among / rank).sum(1)
     return (total / relevance.double().sum(1)).to(scores.dtype)      # 0/0 is NaN: no positives
 
-
+# %% ../nbs/07_hierarchical_ap.ipynb #609739d7
 def _tie_groups(descending: Tensor) -> tuple[Tensor, Tensor]:
     "How many items of a sorted row stand strictly ahead of each, and how many stand ahead or level, itself included."
     ascending = -descending.contiguous()
@@ -220,7 +220,7 @@ def _layers(relevance: Tensor) -> tuple[Tensor, Tensor]:
     rise.scatter_add_(1, place[:, 1:], rises)
     return place.gather(1, torch.searchsorted(values, relevance.contiguous())), rise
 
-
+# %% ../nbs/07_hierarchical_ap.ipynb #5782b798
 def check_relevance_values(relevance_values: Tensor, scores: Tensor, validate: bool = False) -> Tensor:
     """Graded relevance that belongs to `scores`: finite numbers >= 0, of the same shape and on the same device.
 
@@ -446,7 +446,7 @@ def _surrogate_block(scores, levels, worth, by_level, steps, pairs, values, grad
         grad.scatter_add_(1, near, near_grad)
     values.masked_fill_(near_worth.sum(1) == 0, torch.nan)
 
-
+# %% ../nbs/07_hierarchical_ap.ipynb #f36138cd
 def _surrogate_level(level, rows, sizes, scores, levels, near_scores, near_levels, near_worth, share, steps, pairs, values, grad, near_grad) -> None:
     "The positives of one level. `rows` are the queries that have some, `sizes` how many, the most first."
     bottom = torch.finfo(scores.dtype).min / 4
@@ -485,7 +485,7 @@ def _surrogate_level(level, rows, sizes, scores, levels, near_scores, near_level
         grad.index_add_(0, rows, pushed)
         near_grad.index_add_(0, rows, pulled)
 
-
+# %% ../nbs/07_hierarchical_ap.ipynb #f5fdedb3
 def _add_upper(rank: Tensor, gaps: Tensor, steps: _Steps) -> Tensor:
     "Add every upper step to `rank`; return their derivatives times tau. `gaps` (q, p, G) is used up."
     other = (torch.ge if steps.ties == "max" else torch.gt)(gaps, 0, out=torch.empty_like(gaps))
@@ -510,7 +510,7 @@ def _add_lower(h_rank: Tensor, gaps: Tensor, common: Tensor, steps: _Steps) -> T
     h_rank.add_((common * torch.where(above, ramp.clamp(max=1.0), gaps * steps.leak)).sum(2))
     return common * torch.where(above, (ramp < 1) * steps.slope, steps.leak)
 
-
+# %% ../nbs/07_hierarchical_ap.ipynb #76098c4e
 class _SurrogateHAP(torch.autograd.Function):
     "Surrogate H-AP of each query, with the gradient worked out in the forward pass."
 

@@ -369,7 +369,7 @@ class RankingLoss(nn.Module):
     def extra_repr(self) -> str:
         return f"include_query={self.include_query}, normalize={self.normalize}"
 
-
+# %% ../nbs/01_ranking.ipynb #68161f55
 def check_query_index(query_index: Tensor, scores: Tensor) -> Tensor:
     "Refuse what cannot be each query's own column: one integer per query, -1 where absent. Values are read on a CPU only."
     if not isinstance(query_index, Tensor) or query_index.is_floating_point() or query_index.dtype == torch.bool:

@@ -272,7 +272,7 @@ for _core in ("numpy.core", "numpy._core"):  # before and since numpy 2
                   (f"{_core}.numeric", "_frombuffer"): "frombuffer"}
 _ADMITTED |= {(module, name): name for module in ("builtins", "__builtin__") for name in ("set", "frozenset", "bytes", "bytearray")}  # protocols 0 to 3
 
-
+# %% ../nbs/16_revisited.ipynb #f85f2930
 class _PlainUnpickler(pickle.Unpickler):
     "Admits containers, numbers, strings and numpy arrays of them. Nothing is imported, nothing is called."
 
@@ -305,7 +305,7 @@ def read_plain_pickle(path):
     except Exception as error:  # a damaged file can break an unpickler in many ways
         raise ValueError(f"{path} is damaged or no pickle: {type(error).__name__}: {error}") from None
 
-
+# %% ../nbs/16_revisited.ipynb #97887619
 def _plain(value, seen: dict, depth: int):
     "Turn the notes of the stand-ins into arrays, everywhere inside containers."
     if isinstance(value, (str, int, float, complex, bytes, bytearray, type(None))):  # bool is an int
@@ -470,7 +470,7 @@ class ImageList(Sequence):
     def __repr__(self) -> str:
         return f"ImageList({len(self)} images in {self.folder})"
 
-
+# %% ../nbs/16_revisited.ipynb #78ae6d0c
 _ANNOTATION = "http://cmp.felk.cvut.cz/revisitop/data/datasets/{name}/gnd_{name}.pkl"
 _IMAGES = {
     "roxford5k": ("oxbuild_images-v1.tgz from https://www.robots.ox.ac.uk/~vgg/data/oxbuildings/", 4993),
@@ -499,7 +499,7 @@ class Revisited:
         "(3, H, W) picture of the query's box alone, in [0, 1]; see `read_image`."
         return read_image(self.queries[index], bbx=self.gnd[index]["bbx"], size=size)
 
-
+# %% ../nbs/16_revisited.ipynb #ea7ccf70
 def load_revisited(root, name: str = "roxford5k", images: bool = True) -> Revisited:
     """Revisited Oxford ("roxford5k"), Paris ("rparis6k"), or any data set in their layout.
 
