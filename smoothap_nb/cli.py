@@ -42,33 +42,44 @@ def train(
 
     from smoothap_nb.config import load_experiment
     from smoothap_nb.report import measure, write_report
-    from smoothap_nb.training import environment, fit, load_run, open_run, pick_device, prepare, save_model, write_atomic, RunError
+    from smoothap_nb.training import RunError, engine_for, environment, finish, fit, load_run, open_run, pick_device, prepare, write_atomic
 
     chosen = load_experiment(experiment, settings or [])
     device = torch.device("cpu") if cpu else pick_device()
     if device.type == "cuda" and chosen.on_cuda != "none":
         say(f"CUDA device found: {chosen.on_cuda} takes the place of {chosen.name}")
         chosen = load_experiment(chosen.on_cuda, settings or [])
-    run = open_run(run or Path("runs") / chosen.name, chosen, fresh)
+    engine = engine_for(cpu=device.type == "cpu")  # one process, or as many as torchrun or accelerate launch started
+    run = run or Path("runs") / chosen.name
+    if engine.is_main_process:
+        open_run(run, chosen, fresh)
+    engine.wait_for_everyone()
+    tell = say if engine.is_main_process else lambda text: None
     finished = False
     if (run / "model.safetensors").exists():
         try:
             load_run(run, "cpu")
             finished = True
-            say(f"{run} is trained already; measuring it again (--fresh starts over)")
+            tell(f"{run} is trained already; measuring it again (--fresh starts over)")
         except RunError as error:
-            say(f"{error}")
+            tell(f"{error}")
     if not finished:
         training = prepare(chosen, run, device)
-        say(f"{chosen.name}: {chosen.model.backbone}, {len(training.data):,} pictures of {len(training.plan.sampler.members):,} classes, "
-            f"batches of {chosen.batch.classes} x {chosen.batch.images}, {chosen.optim.steps:,} steps on {device}")
+        tell(f"{chosen.name}: {chosen.model.backbone}, {len(training.data):,} pictures of {len(training.labels[:, -1].unique()):,} classes, "
+             f"batches of {chosen.batch.classes} x {chosen.batch.images}, {training.times.steps:,} steps on {training.device}"
+             + (f", {engine.num_processes} processes" if engine.num_processes > 1 else ""))
         if training.resume():
-            say(f"resumed at step {training.step}")
-        here = environment(device)  # asked now: the checkout may change while the network trains
+            tell(f"resumed at step {training.step}")
+        here = environment(training.device)  # asked now: the checkout may change while the network trains
         fit(training, progress=not quiet)
-        save_model(training.model, run)
-        facts = {"experiment": chosen.name, "steps": training.step, "seconds": round(training.seconds, 1), "environment": here}
-        write_atomic(run / "run.json", json.dumps(facts, indent=1) + "\n")
+        facts = finish(training) | {"environment": here}
+        if training.main:
+            write_atomic(run / "run.json", json.dumps(facts, indent=1) + "\n")
+        tell(f"trained in {facts['seconds']:.0f} s, of which {facts['waited_for_data']:.0%} waiting for data; weights of step {facts['weights']['step']} "
+             f"({facts['weights']['why']})")
+        training.close()
+    if not engine.is_main_process:
+        return  # measured by the main process alone
     record, shown = measure(run, progress=not quiet)
     page = write_report(run, record, shown)
     if record_to is not None:
@@ -79,7 +90,7 @@ def train(
 
 def table(metrics: dict[str, dict]) -> str:
     "Metrics of several competitors as aligned columns."
-    keys = [k for k in next(iter(metrics.values())) if k != "queries_skipped"]
+    keys = [k for k in next(iter(metrics.values())) if not k.endswith("queries_skipped")]
     width = max(map(len, metrics)) + 2
     lines = [" " * width + "".join(f"{k:>{max(7, len(k)) + 2}}" for k in keys)]
     lines += [f"{name:<{width}}" + "".join(f"{row[k]:>{max(7, len(k)) + 2}.3f}" for k in keys) for name, row in metrics.items()]

@@ -5,6 +5,7 @@
 # %% ../nbs/10_glyphs.ipynb #85c852f4
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
@@ -552,6 +553,17 @@ class Glyphs(torch.utils.data.Dataset):
         indices = indices.long()
         keys = distortion_keys(self.identity[indices], self.seed, int(draw))
         return distort(self.images[indices], keys, self.strength), self.labels[indices]
+
+    def subset(self, indices) -> Glyphs:
+        """Some of the images, distorted as they are in the whole.
+
+        Args:
+            indices: (B,) whole numbers, places in the data set.
+        """
+        rows, part = torch.as_tensor(indices, device=self.images.device), copy.copy(self)
+        part.images, part.labels, part.identity = self.images[rows], self.labels[rows], self.identity[rows]
+        part.characters, part.captions, part.faces = ([names[i] for i in rows.tolist()] for names in (self.characters, self.captions, self.faces))
+        return part
 
     def to(self, device) -> Glyphs:
         "Keep pictures and labels on a device, so that `batch` distorts there. Returns the data set itself."

@@ -10,6 +10,7 @@ import csv
 import html
 import io
 import json
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -20,49 +21,26 @@ import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
-from tqdm.auto import tqdm
-
 from .average_precision import average_precision
 from .config import ConfigError, load_experiment, reason
+from .datasets import Protocol, evaluate_protocols, test_protocols
 from .evaluation import evaluate
 from .figures import DASHES, PALETTE, to_png, use_style
 from .models import EmbeddingModel
-from .training import dataset_for, environment, load_run, pick_device, place, read_log, write_atomic
+from .training import dataset_for, embed, environment, load_run, pick_device, place, read_log, write_atomic
 
 # %% auto #0
-__all__ = ['COMPETITORS', 'embed', 'pixel_embeddings', 'test_images', 'measure', 'precision_recall', 'mean_precision_recall',
+__all__ = ['COMPETITORS', 'pixel_embeddings', 'test_images', 'test_sets', 'measure', 'precision_recall', 'mean_precision_recall',
            'class_means', 'write_report', 'read_embeddings', 'read_labels', 'default_metrics', 'measure_files',
            'markdown_table', 'write_files_report']
 
 # %% ../nbs/93_report.ipynb #bb8c6649
-@torch.inference_mode()
-def embed(model: EmbeddingModel, data, indices, batch: int = 256, progress: bool = True, what: str = "embedding") -> Tensor:
-    """Embeddings of chosen images, in the order of `indices`.
-
-    Args:
-        model: images (B, C, H, W) in [0, 1] to (B, D).
-        data: has `batch(indices, draw=0)`, which gives images and labels.
-        indices: (N,) integers.
-        batch: images per forward pass.
-        progress: show a bar.
-        what: the bar's caption.
-
-    Returns:
-        (N, D) float32 on the CPU.
-    """
-    device, was_training = next(model.parameters()).device, model.training
-    model.eval()
+def pixel_embeddings(data, indices, batch: int = 256, side: int = 32) -> Tensor:
+    "(N, D) raw pixels, pictures larger than `side` shrunk to it, each picture's mean taken out, rows of length 1."
     rows = []
-    for part in tqdm(torch.as_tensor(indices).split(batch), desc=what, unit="batch", disable=not progress, leave=False):
-        images, _ = data.batch(part, draw=0)
-        rows.append(model(images.to(device)).float().cpu())
-    model.train(was_training)
-    return torch.cat(rows)
-
-
-def pixel_embeddings(data, indices, batch: int = 1024) -> Tensor:
-    "(N, H*W) raw pixels, each picture's mean taken out, rows of length 1."
-    rows = [data.batch(part, draw=0)[0].flatten(1) for part in torch.as_tensor(indices).split(batch)]
+    for part in torch.as_tensor(indices).split(batch):
+        images = data.batch(part, draw=0)[0].float().cpu()
+        rows.append((F.interpolate(images, (side, side), mode="area") if images.shape[-1] > side else images).flatten(1))
     pixels = torch.cat(rows)
     return F.normalize(pixels - pixels.mean(1, keepdim=True), dim=1)
 
@@ -78,6 +56,31 @@ def test_images(data, classes: int, seed: int) -> Tensor:
 
 # %% ../nbs/93_report.ipynb #8a833821
 COMPETITORS = ("raw pixels", "untrained", "trained")
+
+
+def test_sets(experiment) -> list[Protocol]:
+    "The protocols of the experiment's data set, with the experiment's metrics and, where it asks for fewer test classes, those alone."
+    root, settings = None if experiment.data.root == "none" else experiment.data.root, experiment.evaluate
+    if experiment.data.name == "glyphs":
+        data = dataset_for(experiment, "test")
+        protocols = [Protocol("test", data)]
+    else:
+        protocols = test_protocols(experiment.data.name, root, data=experiment.data, seed=experiment.seed)
+    metrics = tuple(dict.fromkeys([*settings.metrics, "mAP"]))
+    few = lambda p: p.queries.subset(test_images(p.queries, settings.classes, experiment.seed)) if settings.classes and p.gallery is None and p.groups is None else p.queries
+    return [replace(p, metrics=metrics, queries=few(p)) for p in protocols]
+
+
+def _once(how):
+    "The same, remembering what it gave for each set of images."
+    known = {}
+
+    def remembered(images):
+        if id(images) not in known:
+            known[id(images)] = images, how(images)
+        return known[id(images)][1]
+
+    return remembered
 
 
 def measure(run, progress: bool = True) -> tuple[dict, dict]:
@@ -96,26 +99,33 @@ def measure(run, progress: bool = True) -> tuple[dict, dict]:
     run = Path(run)
     model, _ = load_run(run)
     experiment = load_experiment(str(run / "experiment.toml"))
-    data = dataset_for(experiment, "test")
-    indices = test_images(data, experiment.evaluate.classes, experiment.seed)
-    labels = data.labels[indices]
-    embeddings = {"trained": embed(model, data, indices, experiment.evaluate.batch, progress, "embedding, trained")}
-    if experiment.evaluate.baselines:
+    settings, workers = experiment.evaluate, 1 if experiment.data.name == "glyphs" else experiment.data.workers
+    competitors = {"trained": lambda images: embed(model, images, None, settings.batch, progress, "embedding, trained", workers)}
+    if settings.baselines:
         torch.manual_seed(experiment.seed)
         start = place(EmbeddingModel(experiment.model), pick_device()).eval()
-        embeddings = {"raw pixels": pixel_embeddings(data, indices), "untrained": embed(start, data, indices, experiment.evaluate.batch, progress,
-                                                                                        "embedding, untrained")} | embeddings
-    metrics, per_query = {}, {}
-    for name, rows in embeddings.items():
-        found = evaluate(rows, labels, metrics=tuple(dict.fromkeys([*experiment.evaluate.metrics, "mAP"])), per_query=True, progress=False)
-        per_query[name] = torch.as_tensor(found.pop("per_query")["mAP"])
-        metrics[name] = found
+        competitors = {"raw pixels": lambda images: pixel_embeddings(images, torch.arange(len(images))),
+                       "untrained": lambda images: embed(start, images, None, settings.batch, progress, "embedding, untrained", workers)} | competitors
+    protocols = test_sets(experiment)
+    metrics, per_query, embeddings, gallery = {}, {}, {}, {}
+    queries, answers = protocols[0].queries, protocols[0].gallery
+    for name, how in competitors.items():
+        rows = _once(how)
+        found = evaluate_protocols(protocols, rows, progress=False)
+        metrics[name] = found.popitem()[1] if len(found) == 1 else {f"{test} {key}": value for test, values in found.items() for key, value in values.items()}
+        # what the report draws: the first test, every image ranked by itself
+        per_query[name] = torch.as_tensor(replace(protocols[0], groups=None, draws=0).evaluate(rows, ("mAP",), per_query=True, progress=False)["per_query"]["mAP"])
+        embeddings[name], gallery[name] = rows(queries), None if answers is None else rows(answers)
+    indices, labels = torch.arange(len(queries)), queries.labels.cpu()
     record = {"experiment": experiment.name, "seed": experiment.seed, "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
               "test_images": len(indices), "test_classes": len(labels[:, -1].unique()), "metrics": metrics,
               "training": json.loads((run / "run.json").read_text()) if (run / "run.json").exists() else {}, "environment": environment(pick_device()),
               "config": experiment.to_dict()}
     write_atomic(run / "metrics.json", json.dumps(record, indent=1) + "\n")
-    return record, {"data": data, "indices": indices, "labels": labels, "embeddings": embeddings, "per_query": per_query}
+    shown = {"data": queries, "indices": indices, "labels": labels, "embeddings": embeddings, "per_query": per_query}
+    if answers is not None:
+        shown |= {"answers": answers, "gallery": gallery}
+    return record, shown
 
 # %% ../nbs/93_report.ipynb #fec70624
 def precision_recall(scores: Tensor, relevance: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -125,15 +135,16 @@ def precision_recall(scores: Tensor, relevance: Tensor) -> tuple[np.ndarray, np.
     return found / max(1, len(hits)), found / hits
 
 
-def mean_precision_recall(embeddings: Tensor, labels: Tensor, queries: int = 1000, points: int = 41) -> tuple[np.ndarray, np.ndarray]:
-    "Precision at fixed recalls, the best at or beyond each recall, averaged over evenly spaced queries."
+def mean_precision_recall(embeddings: Tensor, labels: Tensor, queries: int = 1000, points: int = 41, gallery: Tensor | None = None,
+                          gallery_labels: Tensor | None = None) -> tuple[np.ndarray, np.ndarray]:
+    "Precision at fixed recalls, the best at or beyond each recall, averaged over evenly spaced queries; against the gallery, or all others."
     at, total, used = np.linspace(0, 1, points), np.zeros(points), 0
     for q in np.unique(np.linspace(0, len(labels) - 1, min(queries, len(labels))).astype(int)):
-        keep = torch.arange(len(labels)) != q
-        relevance = (labels == labels[q])[keep]
+        keep = torch.arange(len(labels)) != q if gallery is None else slice(None)
+        relevance = ((labels if gallery is None else gallery_labels) == labels[q])[keep]
         if not relevance.any():
             continue
-        recall, precision = precision_recall((embeddings @ embeddings[q])[keep], relevance)
+        recall, precision = precision_recall(((embeddings if gallery is None else gallery) @ embeddings[q])[keep], relevance)
         best = np.maximum.accumulate(precision[::-1])[::-1]
         total += best[np.minimum(np.searchsorted(recall, at - 1e-9), len(best) - 1)]
         used += 1
@@ -181,22 +192,36 @@ img.member {{ border-color: transparent; }} img.figure {{ max-width: 100%; heigh
 """
 
 
-def _data_png(picture: Tensor) -> str:
+def _data_url(picture: Tensor) -> str:
+    "A (C, H, W) picture in [0, 1] as a data URL: glyphs as PNG, photographs as small JPEG."
     from PIL import Image
 
-    buffer = io.BytesIO()
-    Image.fromarray((picture.clamp(0, 1) * 255).round().to(torch.uint8).numpy()).save(buffer, format="PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
+    buffer, values = io.BytesIO(), (picture.clamp(0, 1) * 255).round().to(torch.uint8).cpu()
+    if len(values) == 1:
+        Image.fromarray(values[0].numpy()).save(buffer, format="PNG")
+        return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    photo = Image.fromarray(values.permute(1, 2, 0).contiguous().numpy())
+    photo.thumbnail((96, 96))
+    photo.save(buffer, format="JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def _caption(data, index: int) -> str:
+    "What a picture shows, in words."
+    if hasattr(data, "captions"):
+        return data.captions[index]
+    fine = int(data.labels[index, -1])
+    return str(data.class_names[-1][fine]) if data.class_names else f"class {fine}"
 
 
 def _picture(data, index: int, kind: str, caption: str) -> str:
-    image = data.batch(torch.tensor([index]), draw=0)[0][0, 0]
-    return f'<img class="{kind}" alt="{html.escape(caption)}" title="{html.escape(caption)}" src="data:image/png;base64,{_data_png(image)}">'
+    image = data.batch(torch.tensor([index]), draw=0)[0][0]
+    return f'<img class="{kind}" alt="{html.escape(caption)}" title="{html.escape(caption)}" src="{_data_url(image)}">'
 
 
 def _table(record: dict) -> str:
     names = list(record["metrics"])
-    keys = [k for k in record["metrics"]["trained"] if k != "queries_skipped"]
+    keys = [k for k in record["metrics"]["trained"] if not k.endswith("queries_skipped")]
     best = {k: max(record["metrics"][n][k] for n in names) for k in keys}
     lines = ["<table><tr><th></th>" + "".join(f"<th>{html.escape(k)}</th>" for k in keys) + "</tr>"]
     for n in names:
@@ -208,22 +233,25 @@ def _table(record: dict) -> str:
 def _example_rows(shown: dict, k: int = 10) -> str:
     "Ranked rows of the five queries at fixed places in the order of the trained network's AP."
     data, indices, fine = shown["data"], shown["indices"], shown["labels"][:, -1]
+    there, apart = shown.get("answers", data), "answers" in shown
+    where, known = (torch.arange(len(there)), there.labels[:, -1].cpu()) if apart else (indices, fine)
     ap = shown["per_query"]["trained"]
     order = ap.nan_to_num(2.0).argsort()[: int((~ap.isnan()).sum())]
     out = []
     for place in (.9, .7, .5, .3, .1):
         q = int(order[int(place * (len(order) - 1))])
-        name = data.captions[int(indices[q])]
+        name = _caption(data, int(indices[q]))
         out.append(f"<h3>{html.escape(name)} <span class='small'>(query at {place:.0%} in the order of the trained network's AP)</span></h3>")
         for who, rows in shown["embeddings"].items():
-            scores = rows @ rows[q]
-            scores[q] = -torch.inf
+            scores = (shown["gallery"][who] if apart else rows) @ rows[q]
+            if not apart:
+                scores[q] = -torch.inf
             top = scores.topk(min(k, len(scores) - 1)).indices
             cells = [_picture(data, int(indices[q]), "query", f"query: {name}")]
             for place_, i in enumerate(top.tolist(), 1):
-                right = bool(fine[i] == fine[q])
-                cells.append(_picture(data, int(indices[i]), "positive" if right else "negative",
-                                      f"rank {place_}, {'right' if right else 'wrong'}: {data.captions[int(indices[i])]}"))
+                right = bool(known[i] == fine[q])
+                cells.append(_picture(there, int(where[i]), "positive" if right else "negative",
+                                      f"rank {place_}, {'right' if right else 'wrong'}: {_caption(there, int(where[i]))}"))
             out.append(f'<div class="row"><span class="who">{who}<br><span class="small">AP {shown["per_query"][who][q]:.3f}</span></span>{"".join(cells)}</div>')
     return "\n".join(out)
 
@@ -269,7 +297,7 @@ def _class_section(shown: dict, count: int = 6) -> str:
         out.append(f"<h3>The classes ranked {title}</h3>")
         for c in chosen:
             members = indices[(fine == classes[c]).nonzero()[:, 0]][:8].tolist()
-            name = data.captions[members[0]]
+            name = _caption(data, members[0])
             pictures = "".join(_picture(data, i, "member", name) for i in members)
             out.append(f'<div class="row"><span class="who">{html.escape(name.lower())}<br><span class="small">mean AP {means[c]:.3f}</span></span>{pictures}</div>')
     return "\n".join(out)
@@ -278,7 +306,8 @@ def _class_section(shown: dict, count: int = 6) -> str:
 def _curves(shown: dict) -> bytes:
     fig, ax = plt.subplots(figsize=(6, 3.6))
     for who, rows in shown["embeddings"].items():
-        ax.plot(*mean_precision_recall(rows, shown["labels"][:, -1]), label=who, color=_COLOURS[who], linestyle=_LINES[who])
+        against = (shown["gallery"][who], shown["answers"].labels[:, -1].cpu()) if "answers" in shown else (None, None)
+        ax.plot(*mean_precision_recall(rows, shown["labels"][:, -1], gallery=against[0], gallery_labels=against[1]), label=who, color=_COLOURS[who], linestyle=_LINES[who])
     ax.set(xlabel="recall (share of the positives found)", ylabel="precision, mean over queries", xlim=(0, 1), ylim=(0, 1.02))
     ax.legend(loc="best")
     picture = to_png(fig)
@@ -309,16 +338,20 @@ def write_report(run, record: dict, shown: dict) -> Path:
     """
     use_style()
     run, env, trained = Path(run), record["environment"], record["metrics"]["trained"]
+    glyphs = record["config"]["data"]["name"] == "glyphs"
+    skipped = sum(int(v) for k, v in trained.items() if k.endswith("queries_skipped"))
+    headline = {n: next((m[k] for k in m if k.endswith("mAP")), float("nan")) for n, m in record["metrics"].items()}
     seconds = record["training"].get("seconds")
     page = _PAGE.format(
         title=html.escape(f"{record['experiment']}: what the network finds"), description=html.escape(record["config"]["description"]),
-        counts=f"{record['test_images']:,} pictures of {record['test_classes']:,} characters that were never trained on, each a query once, ranked against all others.",
+        counts=f"{record['test_images']:,} pictures of {record['test_classes']:,} {'characters' if glyphs else 'classes'} that were never trained on, each a query once, ranked against "
+               + (f"a gallery of {len(shown['answers']):,} others." if "answers" in shown else "all others."),
         table=_table(record), query=PALETTE["query"], positive=PALETTE["positive"], negative=PALETTE["negative"],
         selfnote="The query itself is never in its own ranking. mAP: mean Average Precision over all pictures of the character; R@K: share of queries with at least "
-                 f"one right picture among the first K. Ties count against the ranking. Queries without a second picture, left out: {trained['queries_skipped']}.",
+                 f"one right picture among the first K. Ties count against the ranking. Queries without a second picture, left out: {skipped}.",
         choice="Nobody picked these queries: they stand at fixed places in the order of the trained network's AP, from easy to hard.",
         rows=_example_rows(shown), classes=_class_section(shown), pr=base64.b64encode(_curves(shown)).decode(),
-        pr_alt="precision against recall; mAP " + ", ".join(f"{n} {m['mAP']:.3f}" for n, m in record["metrics"].items()),
+        pr_alt="precision against recall; mAP " + ", ".join(f"{n} {v:.3f}" for n, v in headline.items()),
         loss=_loss_picture(read_log(run)),
         environment=html.escape(f"seed {record['seed']}; trained in {seconds:.0f} s" if seconds is not None else f"seed {record['seed']}")
         + html.escape("; " + "; ".join(f"{k} {v}" for k, v in env.items()) + f"; {record['date']}"),
@@ -451,7 +484,7 @@ def measure_files(embeddings, labels=None, gallery=None, gallery_labels=None, me
 
 def markdown_table(metrics: dict[str, dict]) -> str:
     "Metrics of one or several competitors as a Markdown table."
-    keys = [k for k in next(iter(metrics.values())) if k != "queries_skipped"]
+    keys = [k for k in next(iter(metrics.values())) if not k.endswith("queries_skipped")]
     lines = ["| | " + " | ".join(keys) + " |", "|---|" + "---:|" * len(keys)]
     return "\n".join(lines + [f"| {name} | " + " | ".join(f"{row[k]:.4f}" for k in keys) + " |" for name, row in metrics.items()]) + "\n"
 

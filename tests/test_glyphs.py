@@ -613,3 +613,11 @@ def test_glyph_batch_is_the_data_it_says(monkeypatch):
     monkeypatch.setattr("smoothap_nb.glyphs._home", lambda: Path("/nowhere"))
     with pytest.raises(FileNotFoundError, match="tools/glyph_batch.py"):
         glyph_batch()
+
+
+def test_subset_shows_the_same_pictures():
+    whole = Glyphs("val")
+    rows = torch.tensor([5, 0, 17])
+    part = whole.subset(rows)
+    assert len(part) == 3 and part.captions == [whole.captions[int(i)] for i in rows] and torch.equal(part.labels, whole.labels[rows])
+    assert torch.equal(part.batch([0, 1, 2], draw=3)[0], whole.batch(rows, draw=3)[0])

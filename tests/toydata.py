@@ -1,5 +1,7 @@
 "A tiny picture set with Glyphs' interface, so that training and reports are tested in seconds."
 
+import copy
+
 import numpy as np
 import torch
 
@@ -21,6 +23,12 @@ class ToyData:
 
     def __len__(self):
         return len(self.labels)
+
+    def subset(self, indices):
+        part = copy.copy(self)
+        part.labels, part.images = self.labels[indices], self.images[indices]
+        part.captions = [self.captions[int(i)] for i in indices]
+        return part
 
     def batch(self, indices, draw=0):
         indices = torch.as_tensor(indices)
