@@ -1,15 +1,78 @@
 #!/usr/bin/env python3
-"""Quarto's ipynb filter: a notebook on standard input, the reader's notebook on standard output.
+"""The site's notebook filter: a notebook on standard input, the reader's notebook on standard output.
 
-nbdev's directives are taken out of the code, cells that only steer the export are hidden, and a picture's alternative
-text moves to where Quarto looks for it.
+nbdev's directives are taken out of the code, cells that only steer the export are hidden, a picture's alternative text
+moves to where Quarto looks for it, the still picture beside a player stays for readers without scripts, and the first
+cell leads to Colab, to the notebook itself and to the reference of the module. Quarto runs it in the notebook's folder;
+the plain pages (tools/pages.py) go through the same function. Standard library only: Quarto's Python may have no other.
 """
 
+import configparser
+import html
 import json
 import re
 import sys
+from pathlib import Path
 
-DIRECTIVE = re.compile(r"^#\|\s*(default_exp|export|exporti|hide|eval|skip_\w+)\b.*$")
+ROOT = Path(__file__).resolve().parent.parent
+DIRECTIVE = re.compile(r"^#\|\s*(default_exp|export|exporti|exports|hide|eval|skip_\w+)\b.*$")
+HIDDEN = re.compile(r"#\|\s*(hide|default_exp)\b")
+
+
+def joined(text) -> str:
+    "A notebook keeps text as one string or as a list of lines."
+    return text if isinstance(text, str) else "".join(text)
+
+
+def repository() -> tuple[str, str]:
+    "Where the sources live, and on which branch."
+    config = configparser.ConfigParser(interpolation=None)
+    config.read(ROOT / "settings.ini", encoding="utf-8")
+    return config["DEFAULT"]["git_url"], config["DEFAULT"]["branch"]
+
+
+def own_path(nb: dict) -> Path | None:
+    "The notebook's file, found by the number that its title starts with."
+    title = re.match(r"# (\d\d) ", joined(nb["cells"][0]["source"])) if nb["cells"] else None
+    found = sorted((ROOT / "nbs").glob(f"{title[1]}_*.ipynb")) if title else []
+    return found[0] if len(found) == 1 else None
+
+
+def module_of(nb: dict) -> str | None:
+    "The module that the notebook exports."
+    for cell in nb["cells"]:
+        found = re.match(r"#\|\s*default_exp\s+(\w+)", joined(cell["source"])) if cell["cell_type"] == "code" else None
+        if found:
+            return found[1]
+    return None
+
+
+def ways_on(nb: dict) -> str:
+    "One line of links: run it, read its source, look its names up."
+    path = own_path(nb)
+    if path is None:
+        return ""
+    url, branch = repository()
+    slug = url.removeprefix("https://github.com/")
+    links = [f"[Open in Colab](https://colab.research.google.com/github/{slug}/blob/{branch}/nbs/{path.name})",
+             f"[Notebook]({url}/blob/{branch}/nbs/{path.name})"]
+    module = module_of(nb)
+    if module and (ROOT / "docs" / "api" / f"{module}.md").exists():
+        links.append(f"[Reference: {module}](../docs/api/{module}.md)")
+    return f"{' · '.join(links)}\n\n*In Colab, run this first:* `%pip install -q git+{url}`"
+
+
+def with_noscript(outputs: list[dict]) -> list[dict]:
+    "A figure that moves needs no still picture beside it, except where no script runs."
+    players = [o for o in outputs if 'class="player"' in joined(o.get("data", {}).get("text/html", ""))]
+    stills = [o for o in outputs if "(still picture" in (o.get("metadata", {}).get("image/png", {}).get("alt") or "")]
+    if len(players) != 1 or len(stills) != 1:
+        return outputs
+    image = joined(stills[0]["data"]["image/png"]).replace("\n", "")
+    alt = html.escape(stills[0]["metadata"]["image/png"]["alt"], quote=True)
+    moved = joined(players[0]["data"]["text/html"]) + f'\n<noscript><img src="data:image/png;base64,{image}" alt="{alt}"></noscript>'
+    player = {**players[0], "data": {**players[0]["data"], "text/html": moved}}
+    return [player if o is players[0] else o for o in outputs if o is not stills[0]]
 
 
 def reader_notebook(nb: dict) -> dict:
@@ -17,17 +80,21 @@ def reader_notebook(nb: dict) -> dict:
     cells = []
     for cell in nb["cells"]:
         if cell["cell_type"] == "code":
-            lines = "".join(cell["source"]).splitlines()
-            if any(re.match(r"#\|\s*(hide|default_exp)\b", line) for line in lines):
+            lines = joined(cell["source"]).splitlines()
+            if any(HIDDEN.match(line) for line in lines):
                 continue
             lines = [line for line in lines if not DIRECTIVE.match(line)]
             if not any(line.strip() for line in lines):
                 continue
-            alts = [o.get("metadata", {}).get("image/png", {}).get("alt") for o in cell.get("outputs", [])]
+            outputs = with_noscript(cell.get("outputs", []))
+            alts = [o.get("metadata", {}).get("image/png", {}).get("alt") for o in outputs]
             alt = next((a for a in alts if a), None)
             head = [f"#| fig-alt: {json.dumps(alt, ensure_ascii=False)}"] if alt else []
-            cell = {**cell, "source": "\n".join(head + lines).strip("\n")}
+            cell = {**cell, "source": "\n".join(head + lines).strip("\n"), "outputs": outputs}
         cells.append(cell)
+    links = ways_on(nb)
+    if cells and links and cells[0]["cell_type"] == "markdown":
+        cells[0] = {**cells[0], "source": joined(cells[0]["source"]).rstrip() + "\n\n" + links}
     return {**nb, "cells": cells}
 
 

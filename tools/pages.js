@@ -1,0 +1,75 @@
+// The plain site's few moving parts: theme, menu on small screens, search, and boxes that scroll reachable by keyboard.
+(() => {
+  const up = document.currentScript.dataset.up, root = document.documentElement;
+
+  const theme = document.getElementById("theme");
+  const name = () => { const dark = root.dataset.theme === "dark"; theme.textContent = dark ? "Light" : "Dark"; theme.setAttribute("aria-label", `Switch to ${dark ? "light" : "dark"} colours`); };
+  theme.addEventListener("click", () => {
+    root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
+    try { localStorage.setItem("theme", root.dataset.theme); } catch (error) { /* private window: the choice lasts for this page */ }
+    name();
+  });
+  name();
+
+  const menu = document.getElementById("menu"), sidebar = document.getElementById("sidebar");
+  menu.addEventListener("click", () => menu.setAttribute("aria-expanded", sidebar.classList.toggle("open")));
+  const here = sidebar.querySelector("[aria-current]");
+  if (here) sidebar.scrollTop = here.offsetTop - sidebar.clientHeight / 2;
+  const toc = document.querySelector(".toc");
+  if (toc && matchMedia("(max-width: 75rem)").matches) toc.open = false;
+
+  // A box that scrolls must be reachable without a mouse.
+  const reach = () => document.querySelectorAll(".scroll, pre.out, .toc, #sidebar").forEach((box) => {
+    if (box.scrollWidth > box.clientWidth + 1 || (box.scrollHeight > box.clientHeight + 1 && getComputedStyle(box).overflowY !== "visible" && !box.matches(".formula"))) box.tabIndex = 0;
+    else if (box.tabIndex === 0 && box.hasAttribute("tabindex")) box.removeAttribute("tabindex");
+  });
+  addEventListener("load", reach); addEventListener("resize", reach);
+
+  const field = document.getElementById("search"), found = document.getElementById("found");
+  let pages = null, loading = false;
+  const load = () => {
+    if (loading) return;
+    loading = true;
+    const script = document.createElement("script");
+    script.src = `${up}assets/search.js`;
+    script.onload = () => { pages = window.pagesToSearch; search(); };
+    document.head.append(script);
+  };
+  const lower = (text) => text.toLowerCase();
+  const marked = (text, words) => {
+    const low = lower(text), at = Math.max(0, Math.min(...words.map((w) => low.indexOf(w)).filter((i) => i >= 0), low.length) - 50);
+    const line = document.createElement("small"), piece = text.slice(at, at + 170), pattern = new RegExp(`(${words.map((w) => w.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})`, "ig");
+    piece.split(pattern).forEach((bit, i) => { const node = i % 2 ? document.createElement("mark") : document.createElement("span"); node.textContent = bit; line.append(node); });
+    return line;
+  };
+  const search = () => {
+    const words = lower(field.value).split(/\s+/).filter(Boolean);
+    found.hidden = !words.length || !pages;
+    if (found.hidden) return;
+    const hits = [];
+    for (const entry of pages) {
+      const head = lower(`${entry.page} ${entry.head}`), all = `${head} ${lower(entry.text)}`;
+      if (!words.every((w) => all.includes(w))) continue;
+      const exact = words.every((w) => lower(entry.head || entry.page).split(/\W+/).includes(w));
+      hits.push([(exact ? 4 : 0) + words.filter((w) => head.includes(w)).length, entry]);
+    }
+    hits.sort((a, b) => b[0] - a[0]);
+    const list = document.createElement("ul");
+    for (const [, entry] of hits.slice(0, 25)) {
+      const item = document.createElement("li"), link = document.createElement("a");
+      link.href = up + entry.href; link.textContent = entry.head ? `${entry.page}: ${entry.head}` : entry.page;
+      item.append(link, marked(entry.text, words)); list.append(item);
+    }
+    const count = document.createElement("p");
+    count.textContent = hits.length ? `${hits.length} ${hits.length === 1 ? "place" : "places"}` : "Nothing found: try one word, or part of it.";
+    found.replaceChildren(count, ...(hits.length ? [list] : []));
+  };
+  field.addEventListener("focus", load);
+  field.addEventListener("input", () => { load(); search(); });
+  const close = () => { found.hidden = true; };
+  addEventListener("keydown", (event) => {
+    if (event.key === "Escape") { close(); field.blur(); }
+    if (event.key === "/" && !event.target.closest("input, textarea, select, [contenteditable]")) { event.preventDefault(); field.focus(); }
+  });
+  document.addEventListener("click", (event) => { if (!event.target.closest("#found, search")) close(); else if (event.target.closest("#found a")) close(); });
+})();

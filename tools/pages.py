@@ -1,0 +1,291 @@
+"""Render the site as plain pages, for machines without Quarto: nbconvert's Markdown and highlighting, MathML, one stylesheet.
+
+    python tools/pages.py [FOLDER]
+
+The pages, their order and their parts are those of `_quarto.yml`; notebooks go through the same filter as Quarto's
+(tools/quarto_filter.py). Nothing is executed, nothing is fetched: the pages can be read from the disk.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import json
+import re
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote
+
+import yaml
+from bs4 import BeautifulSoup
+from latex2mathml.converter import convert as mathml
+from nbconvert.filters.ansi import ansi2html
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+
+import links
+from quarto_filter import ROOT, joined, reader_notebook, repository
+
+HERE = Path(__file__).resolve().parent
+INCLUDE = re.compile(r"^\{\{<\s*include\s+(\S+)\s*>\}\}\s*$", re.M)
+
+
+@dataclass
+class Page:
+    "One page of the site."
+
+    source: str  # path from the top of the repository
+    part: str
+    text: str | None = None  # its name in the sidebar, where _quarto.yml gives one
+    title: str = ""
+    body: str = ""
+    headings: list[tuple[str, str]] = field(default_factory=list)  # (id, text) of second level
+    entries: list[dict] = field(default_factory=list)  # for the search
+
+    @property
+    def href(self) -> str:
+        return re.sub(r"\.\w+$", ".html", self.source)
+
+    @property
+    def name(self) -> str:
+        return self.text or self.title
+
+
+@functools.cache
+def settings() -> dict:
+    return yaml.safe_load((ROOT / "_quarto.yml").read_text(encoding="utf-8"))
+
+
+def order() -> list[Page]:
+    "Every page in reading order, from the sidebar in `_quarto.yml`."
+    pages = []
+
+    def add(items, part):
+        for item in items:
+            if isinstance(item, str):
+                pages.append(Page(item, part))
+            elif "section" in item:
+                if "href" in item:
+                    pages.append(Page(item["href"], item["section"], item["section"]))
+                add(item["contents"], item["section"])
+            else:
+                pages.append(Page(item["href"], part, item.get("text")))
+
+    add(settings()["website"]["sidebar"]["contents"], "")
+    return pages
+
+
+def formula(tex: str, display: str) -> str:
+    "MathML of a formula: browsers draw it without a script. One that cannot be converted stays readable as TeX."
+    try:
+        made = mathml(tex, display=display)
+    except Exception as error:  # the converter raises many kinds
+        print(f"left as TeX ({type(error).__name__}): {tex}", file=sys.stderr)
+        return f'<code class="tex">{html.escape(tex)}</code>'
+    return made if display == "inline" else f'<div class="formula scroll">{made}</div>'
+
+
+class Renderer(IPythonRenderer):
+    "nbconvert's Markdown with formulas as MathML and code that is always highlighted."
+
+    def __init__(self):
+        super().__init__(escape=False, anchor_link_text="#")
+
+    def block_math(self, body: str) -> str:
+        return formula(body, "block")
+
+    def inline_math(self, body: str) -> str:
+        return formula(body, "inline")
+
+    def latex_environment(self, name: str, body: str) -> str:
+        return formula(f"\\begin{{{name}}}{body}\\end{{{name}}}", "block")
+
+    def block_code(self, code: str, info: str | None = None) -> str:
+        return source_code(code, (info or "text").split()[0])
+
+
+def markdown(text: str) -> str:
+    return MarkdownWithMath(renderer=Renderer()).render(text)
+
+
+def source_code(code: str, language: str = "ipython3") -> str:
+    try:
+        lexer = get_lexer_by_name(language)
+    except Exception:
+        lexer = get_lexer_by_name("text")
+    return highlight(code, lexer, HtmlFormatter(cssclass="highlight scroll", wrapcode=True))
+
+
+def output(out: dict) -> str:
+    "One output of a cell: the richest form that a page can show."
+    if out["output_type"] == "stream":
+        return f'<pre class="out scroll">{ansi2html(joined(out["text"]))}</pre>'
+    if out["output_type"] == "error":
+        return f'<pre class="out scroll">{ansi2html(chr(10).join(out["traceback"]))}</pre>'
+    data, meta = out.get("data", {}), out.get("metadata", {})
+    if "text/html" in data:
+        return f'<div class="out scroll">{joined(data["text/html"])}</div>'
+    if "image/svg+xml" in data:
+        return f'<div class="out picture scroll">{joined(data["image/svg+xml"])}</div>'
+    for kind in ("image/png", "image/jpeg"):
+        if kind in data:
+            extra = meta.get(kind, {})
+            size = "".join(f' {k}="{extra[k]}"' for k in ("width", "height") if k in extra)
+            return f'<div class="out picture"><img src="data:{kind};base64,{joined(data[kind]).strip()}" alt="{html.escape(extra.get("alt", ""), quote=True)}"{size}></div>'
+    if "text/markdown" in data:
+        return f'<div class="out">{markdown(joined(data["text/markdown"]))}</div>'
+    return f'<pre class="out scroll">{html.escape(joined(data.get("text/plain", "")))}</pre>'
+
+
+def notebook_body(path: Path) -> str:
+    nb = reader_notebook(json.loads(path.read_text(encoding="utf-8")))
+    parts, texts = [], []
+
+    def flush():
+        if texts:
+            parts.append(prose("\n\n".join(texts)))
+            texts.clear()
+
+    for cell in nb["cells"]:
+        source = joined(cell["source"])
+        if cell["cell_type"] == "markdown":
+            texts.append(source)
+        elif cell["cell_type"] == "code":
+            flush()
+            code = re.sub(r"^#\|.*\n?", "", source, flags=re.M)  # options meant for Quarto
+            parts.append(f'<div class="cell">{source_code(code)}{"".join(output(o) for o in cell["outputs"])}</div>')
+    flush()
+    return "\n".join(parts)
+
+
+def prose(text: str) -> str:
+    "Markdown as a page shows it: tables that scroll by themselves, headings that can be linked."
+    soup = BeautifulSoup(markdown(text), "html.parser")
+    for table in soup.find_all("table"):
+        table.wrap(soup.new_tag("div", attrs={"class": "table scroll"}))
+        for cell in table.find_all("th"):
+            if not cell.get_text(strip=True):
+                cell.name = "td"
+    for anchor in soup.select("a.anchor-link"):
+        anchor["aria-hidden"], anchor["tabindex"] = "true", "-1"
+    return str(soup)
+
+
+def markdown_source(path: Path) -> str:
+    "A text page's Markdown: without its front matter, with what it includes."
+    text = re.sub(r"\A---\n.*?\n---\n", "", path.read_text(encoding="utf-8"), flags=re.S)
+    return INCLUDE.sub(lambda m: (path.parent / m[1]).read_text(encoding="utf-8"), text)
+
+
+def fill(page: Page) -> Page:
+    "Render one page's body, and read its title, headings and words from it."
+    path = ROOT / page.source
+    page.body = notebook_body(path) if path.suffix == ".ipynb" else prose(markdown_source(path))
+    light = re.sub(r'(?s)<script.*?</script>|<noscript.*?</noscript>|"data:image[^"]*"|<svg.*?</svg>', "", page.body)
+    soup = BeautifulSoup(light, "html.parser")
+    for anchor in soup.select("a.anchor-link"):
+        anchor.decompose()
+    first = soup.find("h1")
+    page.title = first.get_text(" ", strip=True) if first else page.text or Path(page.source).stem
+    for node in soup.find_all("math"):
+        node.replace_with(re.sub(r"\s+", "", node.get_text()))
+    entry = {"page": page.title, "part": page.part, "href": page.href, "head": "", "text": []}
+    page.entries = [entry]
+    for node in soup.find_all(["h1", "h2", "h3", "p", "li", "td", "pre"]):
+        text = re.sub(r"\s+", " ", node.get_text(" ")).strip()
+        if node.name in ("h2", "h3"):
+            entry = {"page": page.title, "part": page.part, "href": f"{page.href}#{node.get('id', '')}", "head": text, "text": []}
+            page.entries.append(entry)
+            if node.name == "h2":
+                page.headings.append((node.get("id", ""), text))
+        elif node.name != "h1" and not node.find_parent(["li", "td"]):
+            entry["text"].append(text)
+    for entry in page.entries:
+        entry["text"] = " ".join(entry["text"])[:2000]
+    return page
+
+
+def sidebar(pages: list[Page], here: Page, up: str) -> str:
+    out, part = [], None
+    for page in pages:
+        if page.part != part:
+            if part is not None:
+                out.append("</ul>")
+            part = page.part
+            out.append((f"<h2>{html.escape(part)}</h2>" if part else "") + "<ul>")
+        current = ' aria-current="page"' if page is here else ""
+        out.append(f'<li><a href="{up}{page.href}"{current}>{html.escape(page.name)}</a></li>')
+    return "".join(out) + "</ul>"
+
+
+def whole(page: Page, pages: list[Page], template: str) -> str:
+    "The page with everything around it."
+    up = "../" * page.source.count("/")
+    url, branch = repository()
+    site = settings()["website"]["title"]
+    number = pages.index(page)
+    steps = []
+    for word, rel, other in (("Previous", "prev", pages[number - 1] if number else None),
+                             ("Next", "next", pages[number + 1] if number + 1 < len(pages) else None)):
+        steps.append(f'<a rel="{rel}" class="{rel}" href="{up}{other.href}"><small>{word}</small>{html.escape(other.name)}</a>' if other else "<span></span>")
+    toc = "".join(f'<li><a href="#{html.escape(i, quote=True)}">{html.escape(t)}</a></li>' for i, t in page.headings)
+    toc = f'<details class="toc" open><summary>On this page</summary><nav aria-label="On this page"><ul>{toc}</ul></nav></details>' if len(page.headings) > 1 else ""
+    edited = "README.md" if page.source == "index.qmd" else page.source
+    edit = "" if page.source.startswith("docs/api/") else f'<p><a href="{url}/edit/{branch}/{edited}">Edit this page</a></p>'
+    title = page.title if page.title == site else f"{page.title} · {site}"
+    values = {"title": html.escape(title), "site": html.escape(site), "up": up, "sidebar": sidebar(pages, page, up), "toc": toc, "body": page.body,
+              "steps": "".join(steps), "edit": edit, "repo": url, "class": "lesson" if page.source.endswith(".ipynb") else "guide"}
+    return re.sub(r"\{\{(\w+)\}\}", lambda m: values[m[1]], template)
+
+
+def stylesheet() -> str:
+    "The stylesheet, with code colours for light and dark."
+    def colours(style: str, scope: str) -> str:
+        rules = HtmlFormatter(style=style).get_style_defs(f"{scope} .highlight").splitlines()
+        return "\n".join(r for r in rules if ".highlight" in r and "line-height" not in r and ".highlight {" not in r)
+
+    dark = colours("github-dark", ":root[data-theme=dark]")
+    return (HERE / "pages.css").read_text(encoding="utf-8") + "\n" + colours("default", ":root:not([data-theme=dark])") + "\n" + dark + "\n"
+
+
+def copy_pictures(page: Page, site: Path) -> None:
+    "Pictures that a page shows from the repository go along."
+    for link in re.findall(r'<img[^>]*\ssrc="([^"]+)"', page.body):
+        if links.is_local(link):
+            source = (ROOT / page.source).parent / unquote(link)
+            if source.is_file():
+                target = site / source.resolve().relative_to(ROOT)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source, target)
+
+
+def build(site: Path) -> list[str]:
+    "Write every page into `site`; return the dead links."
+    if site.exists():
+        if any(site.iterdir()) and not (site / "index.html").exists():
+            raise SystemExit(f"{site} holds something that is no site: name an empty folder")
+        shutil.rmtree(site)
+    (site / "assets").mkdir(parents=True)
+    pages = [fill(page) for page in order()]
+    template = (HERE / "pages.html").read_text(encoding="utf-8")
+    for page in pages:
+        target = site / page.href
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(whole(page, pages, template), encoding="utf-8")
+        copy_pictures(page, site)
+    (site / "assets" / "site.css").write_text(stylesheet(), encoding="utf-8")
+    shutil.copy(HERE / "pages.js", site / "assets" / "site.js")
+    found = json.dumps([e for page in pages for e in page.entries], ensure_ascii=False, separators=(",", ":"))
+    (site / "assets" / "search.js").write_text(f"window.pagesToSearch = {found};\n", encoding="utf-8")
+    return links.mend(site)
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "_site").resolve()
+    for line in build(folder):
+        print(f"dead link in {line}", file=sys.stderr)
+    print(folder / "index.html")
