@@ -7,7 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    ?= runs/demo
 
-.PHONY: help demo test test-all test-marked lab export run-notebooks check bench course grade clean
+.PHONY: help demo test test-all test-marked lab export run-notebooks check bench docs course grade clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -39,6 +39,9 @@ check: $(VENV)/.tests  ## are the modules in sync and the notebooks clean? (in a
 
 bench: $(VENV)/.tests  ## measure against peers and bounds, write docs/results/ and docs/benchmarks.md
 	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.tests  ## the site in _site/: results, reference and stale notebooks made anew, then Quarto (plain pages where it can't be had)
+	$(BIN)/python tools/docs.py $(DOCS)
 
 course: $(VENV)/.tests  ## build course/release/, the problem sets as students get them
 	$(BIN)/python tools/course.py release

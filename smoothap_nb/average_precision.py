@@ -68,10 +68,18 @@ def recall_at_k(scores: Tensor, relevance: Tensor, k: int = 1, ties: str = "max"
 def precision_at_k(scores: Tensor, relevance: Tensor, k: int = 1, ties: str = "max", validate: bool = False) -> Tensor:
     """P@K of each query: the share of positives among the first K. Always divided by K, so a query with fewer positives stays below 1.
 
-    Arguments, ties, NaN and errors as in `recall_at_k`.
+    Args:
+        scores: (Q, G) similarity, higher is closer.
+        relevance: (Q, G) bool, True for positives.
+        k: length of the list that is looked at, from 1 on.
+        ties: where negatives of equal score stand, as in `recall_at_k`: "max", "min" or "average".
+        validate: look for NaN and infinity on CUDA too (on a CPU always).
 
     Returns:
         (Q,) in [0, 1], in the dtype of the scores; NaN for a query without positives.
+
+    Raises:
+        TypeError, ValueError: scores or relevance that do not fit, an unknown tie rule, k below 1.
     """
     k = check_count("k", k)
     place, found, dtype = _checked_places(scores, relevance, ties, validate)
@@ -81,10 +89,17 @@ def precision_at_k(scores: Tensor, relevance: Tensor, k: int = 1, ties: str = "m
 def r_precision(scores: Tensor, relevance: Tensor, ties: str = "max", validate: bool = False) -> Tensor:
     """R-precision of each query: P@R, where R is the query's own number of positives.
 
-    Arguments, ties, NaN and errors as in `recall_at_k`.
+    Args:
+        scores: (Q, G) similarity, higher is closer.
+        relevance: (Q, G) bool, True for positives.
+        ties: where negatives of equal score stand, as in `recall_at_k`: "max", "min" or "average".
+        validate: look for NaN and infinity on CUDA too (on a CPU always).
 
     Returns:
         (Q,) in [0, 1], in the dtype of the scores; NaN for a query without positives.
+
+    Raises:
+        TypeError, ValueError: scores or relevance that do not fit, an unknown tie rule.
     """
     place, found, dtype = _checked_places(scores, relevance, ties, validate)
     positives = found.sum(1, keepdim=True)
@@ -95,10 +110,18 @@ def map_at_r(scores: Tensor, relevance: Tensor, ties: str = "max", validate: boo
     """AP@R of each query, whose mean is mAP@R: as AP, but only positives within the first R count, R being their number.
 
     Never above AP, because the positives further down add nothing (Musgrave et al., A Metric Learning Reality Check, 2020).
-    Arguments, ties, NaN and errors as in `recall_at_k`.
+
+    Args:
+        scores: (Q, G) similarity, higher is closer.
+        relevance: (Q, G) bool, True for positives.
+        ties: where negatives of equal score stand, as in `recall_at_k`: "max", "min" or "average".
+        validate: look for NaN and infinity on CUDA too (on a CPU always).
 
     Returns:
         (Q,) in [0, 1], in the dtype of the scores; NaN for a query without positives.
+
+    Raises:
+        TypeError, ValueError: scores or relevance that do not fit, an unknown tie rule.
     """
     place, found, dtype = _checked_places(scores, relevance, ties, validate)
     positives = found.sum(1, keepdim=True)

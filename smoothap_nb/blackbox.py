@@ -521,6 +521,9 @@ class MapLoss(nn.Module):
         eps: added to the number of positives; the authors' code has 1e-5.
         ties: "max", "min" or "average"; see `ranks`.
         validate: look for NaN and infinity on CUDA too (on a CPU always).
+
+    Raises:
+        ValueError: lam that is not above 0, a margin, eps or memory below 0, interclass outside [0, 1], an unknown tie rule.
     """
 
     def __init__(self, lam: float = 0.5, margin: float = 0.15, interclass: float = 1 / 3, *, memory: int = 0, noise: bool = False, eps: float = 0.0,
@@ -610,6 +613,9 @@ class RecallLoss(_BlackboxLoss):
         ties: "max", "min" or "average"; see `ranks`.
         memory: past batches stacked as more queries (authors' code: 3); they carry no gradient.
         include_query, normalize, validate: see `RankingLoss`.
+
+    Raises:
+        ValueError: lam that is not above 0, a margin below 0, an unknown weight, reduction, scale or tie rule, memory below 0.
     """
 
     def __init__(self, lam: float = 4.0, margin: float = 0.02, weight: str = "log_log", *, reduction: str = "query", scale: str = "gallery",

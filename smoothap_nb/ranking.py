@@ -295,6 +295,10 @@ class RankingLoss(nn.Module):
         include_query: keep each query in its own ranking, as its own first positive (most public code does; it lifts AP).
         normalize: scale embeddings to length 1 before comparing them.
         validate: look for NaN and infinity on CUDA too (on a CPU always).
+
+    Raises:
+        TypeError, ValueError: in the call, embeddings or labels that do not fit (see `forward`).
+        NotImplementedError: in the call, a subclass without `query_losses`.
     """
 
     hierarchical = False  # labels are (N,), or (N, L) coarse to fine

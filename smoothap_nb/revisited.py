@@ -508,6 +508,9 @@ def load_revisited(root, name: str = "roxford5k", images: bool = True) -> Revisi
         name: the data set's folder.
         images: check that every image is there; without it the annotation alone is enough, as for descriptors computed elsewhere.
 
+    Returns:
+        Revisited: the gallery's and the queries' images, and the annotation that `evaluate_revisited` takes.
+
     Raises:
         FileNotFoundError: what is missing, and where it can be had.
         ValueError: an annotation that is refused or damaged, or names that lead out of the folder.
@@ -533,6 +536,9 @@ def load_distractors(root, name: str = "revisitop1m", images: bool = False) -> I
         root: the folder that holds `<name>/<name>.txt` (one image per line, with its extension) and `<name>/jpg/`.
         name: the list's folder.
         images: check that every image is there (a million look-ups on disk).
+
+    Returns:
+        ImageList: the images in the order of the list.
 
     Raises:
         FileNotFoundError: what is missing, and where it can be had.
@@ -599,7 +605,17 @@ def read_image(path, bbx=None, size: int | None = None, damaged: bool = False) -
 
 # %% ../nbs/16_revisited.ipynb #0163af0c
 def mac_pool(maps: Tensor) -> Tensor:
-    "(B, C, h, w) to (B, C): the largest value of each feature (Tolias, Sicre and Jégou 2016)."
+    """Maximum of each feature over the map (Tolias, Sicre and Jégou 2016).
+
+    Args:
+        maps: (B, C, h, w) floating point.
+
+    Returns:
+        (B, C).
+
+    Raises:
+        ValueError: maps that are not (B, C, h, w) with h and w above 0.
+    """
     return _check_maps(maps).amax((2, 3))
 
 
@@ -613,6 +629,9 @@ def gem_pool(maps: Tensor, p: float = 3.0, eps: float = 1e-6) -> Tensor:
 
     Returns:
         (B, C).
+
+    Raises:
+        ValueError: maps that are not (B, C, h, w) with h and w above 0, p or eps that is not above 0.
     """
     if p == math.inf:
         return mac_pool(maps)
@@ -852,6 +871,9 @@ def distractor_scores(scores, candidates, ground_truth) -> Tensor:
     Returns:
         (X,) float64: for each candidate, the share of a query's positives ranked behind it (a tie is not behind), summed over the queries that have any.
         The largest are the most distracting.
+
+    Raises:
+        TypeError, ValueError: scores, candidates or annotation that do not fit each other.
     """
     truth = _ground_truth(ground_truth)
     candidates = np.asarray(candidates.detach().cpu() if isinstance(candidates, Tensor) else candidates)

@@ -1,6 +1,7 @@
 """Work on the notebooks from the command line.
 
     python tools/notebooks.py run [NOTEBOOK...]   run each in a fresh kernel, keep its outputs, strip the rest
+    python tools/notebooks.py stale               which notebooks would have to run again for their outputs to be true?
     python tools/notebooks.py check               are the modules in sync with the notebooks, and the notebooks clean?
 
 `check` works in a temporary copy and leaves the tree alone.
@@ -9,7 +10,11 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import filecmp
+import functools
+import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -22,6 +27,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 
 
 def notebooks() -> list[Path]:
@@ -39,9 +45,82 @@ def run(path: Path, save: bool = True, timeout: int = 600) -> nbformat.NotebookN
     if save:
         for cell in nb.cells:
             cell.metadata.pop("execution", None)
+        nb.metadata[STAMP] = fingerprint(nb)
         nbformat.write(nb, path)
         subprocess.run([script("nbdev_clean"), "--fname", str(path)], cwd=ROOT, check=True)
     return nb
+
+
+STAMP = "outputs_from"  # kept by nbdev_clean (settings.ini, allowed_metadata_keys)
+
+
+def without_words(source: str) -> str:
+    "A module's code without docstrings, and without lines that are empty or hold a comment alone."
+    lines = source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node, clean=False) is not None:
+            lines[node.body[0].lineno - 1:node.body[0].end_lineno] = [""] * (node.body[0].end_lineno - node.body[0].lineno + 1)
+    return "\n".join(line for line in lines if line.strip() and not line.lstrip().startswith("#"))
+
+
+@functools.cache
+def module_facts(name: str) -> tuple[str, frozenset[str]]:
+    "A module of the package: its code without words, and the modules of the package that it imports."
+    source = (ROOT / "smoothap_nb" / f"{name}.py").read_text(encoding="utf-8")
+    return without_words(source), package_imports(source)
+
+
+def package_imports(source: str) -> frozenset[str]:
+    "The modules of the package that some code imports, wherever in it."
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            path = node.module or ""
+            if node.level:
+                found |= {path.split(".")[0]} if path else {a.name for a in node.names}
+            elif path == "smoothap_nb":
+                found |= {a.name for a in node.names}
+            elif path.startswith("smoothap_nb."):
+                found.add(path.split(".")[1])
+        elif isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("smoothap_nb.")}
+    return frozenset(homes().get(name, name) for name in found if (ROOT / "smoothap_nb" / f"{homes().get(name, name)}.py").exists())
+
+
+@functools.cache
+def homes() -> dict[str, str]:
+    "Public name -> its module."
+    import smoothap_nb
+
+    return dict(smoothap_nb._HOME)
+
+
+def fingerprint(nb) -> str:
+    """What a notebook's outputs are made from: its code cells and the code of every module of the package that they reach.
+
+    Comments and docstrings of the modules do not count: they change no output. Neither do prose cells.
+    """
+    code = "\n".join("".join(c["source"]) for c in nb["cells"] if c["cell_type"] == "code")
+    plain = "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in code.splitlines())
+    reached, waiting = set(), set(package_imports(plain))
+    while waiting:
+        name = waiting.pop()
+        reached.add(name)
+        waiting |= module_facts(name)[1] - reached
+    digest = hashlib.sha256(code.encode())
+    for name in sorted(reached):
+        digest.update(f"\n{name}\n{module_facts(name)[0]}".encode())
+    return digest.hexdigest()[:16]
+
+
+def stale() -> list[Path]:
+    "The notebooks whose outputs were made from other code than theirs of today, or from nobody knows what."
+    found = []
+    for path in notebooks():
+        nb = json.loads(path.read_text(encoding="utf-8"))
+        if nb["metadata"].get(STAMP) != fingerprint(nb):
+            found.append(path)
+    return found
 
 
 def script(name: str) -> str:
@@ -76,12 +155,16 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     runner = commands.add_parser("run")
     runner.add_argument("notebook", nargs="*", type=Path)
+    commands.add_parser("stale")
     commands.add_parser("check")
     args = parser.parse_args()
     if args.command == "check":
         found = differences()
         print("\n".join(found) or "modules in sync, notebooks clean")
         return bool(found)
+    if args.command == "stale":
+        print("\n".join(p.name for p in stale()) or "every notebook's outputs are those of its code")
+        return 0
     for path in args.notebook or notebooks():
         print(path.name, flush=True)
         try:

@@ -14,6 +14,7 @@ import json
 import re
 import shutil
 import sys
+import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
@@ -79,10 +80,30 @@ def order() -> list[Page]:
     return pages
 
 
+def drawable(made: str) -> str:
+    "Browsers draw no `mathvariant` but `normal`: script, double-struck and the like become characters of their own; capital Greek stands upright, as in TeX."
+    faces = {"script": "SCRIPT", "double-struck": "DOUBLE-STRUCK", "bold": "BOLD", "fraktur": "FRAKTUR"}
+
+    def letter(found: re.Match) -> str:
+        kind, face, text = found[1], faces[found[2]], html.unescape(found[3])
+        if len(text) != 1 or not text.isascii() or not text.isalpha():
+            return found[0]
+        case = "CAPITAL" if text.isupper() else "SMALL"
+        for style in ("MATHEMATICAL " + face, face, "BLACK-LETTER" if face == "FRAKTUR" else face):
+            try:
+                return f"<{kind}>{unicodedata.lookup(f'{style} {case} {text.upper()}')}</{kind}>"
+            except KeyError:
+                pass
+        return found[0]
+
+    made = re.sub(r'<(m[in]) mathvariant="(script|double-struck|bold|fraktur)">([^<]*)</\1>', letter, made)
+    return re.sub(r"<mi>(&#x0039[1-9A-F];|&#x003A[0-9];|[\u0391-\u03a9])</mi>", r'<mi mathvariant="normal">\1</mi>', made)
+
+
 def formula(tex: str, display: str) -> str:
     "MathML of a formula: browsers draw it without a script. One that cannot be converted stays readable as TeX."
     try:
-        made = mathml(tex, display=display)
+        made = drawable(mathml(re.sub(r"(begin|end)\{aligned\}", r"\1{align*}", tex), display=display))
     except Exception as error:  # the converter raises many kinds
         print(f"left as TeX ({type(error).__name__}): {tex}", file=sys.stderr)
         return f'<code class="tex">{html.escape(tex)}</code>'
@@ -156,8 +177,10 @@ def notebook_body(path: Path) -> str:
             texts.append(source)
         elif cell["cell_type"] == "code":
             flush()
-            code = re.sub(r"^#\|.*\n?", "", source, flags=re.M)  # options meant for Quarto
-            parts.append(f'<div class="cell">{source_code(code)}{"".join(output(o) for o in cell["outputs"])}</div>')
+            code = source_code(re.sub(r"^#\|.*\n?", "", source, flags=re.M))  # without the options that the filter sets for Quarto
+            if "#| code-fold: true" in source:
+                code = f'<details class="imports"><summary>Imports</summary>{code}</details>'
+            parts.append(f'<div class="cell">{code}{"".join(output(o) for o in cell["outputs"])}</div>')
     flush()
     return "\n".join(parts)
 

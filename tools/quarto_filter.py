@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The site's notebook filter: a notebook on standard input, the reader's notebook on standard output.
 
-nbdev's directives are taken out of the code, cells that only steer the export are hidden, a picture's alternative text
-moves to where Quarto looks for it, the still picture beside a player stays for readers without scripts, and the first
+nbdev's directives are taken out of the code, cells that only steer the export are hidden, cells that only import are folded,
+a picture's alternative text moves to where Quarto looks for it, the still picture beside a player stays for readers without scripts, and the first
 cell leads to Colab, to the notebook itself and to the reference of the module. Quarto runs it in the notebook's folder;
 the plain pages (tools/pages.py) go through the same function. Standard library only: Quarto's Python may have no other.
 """
 
+import ast
 import configparser
 import html
 import json
@@ -62,6 +63,16 @@ def ways_on(nb: dict) -> str:
     return f"{' · '.join(links)}\n\n*In Colab, run this first:* `%pip install -q git+{url}`"
 
 
+def only_prepares(code: str) -> bool:
+    "Whether a cell holds nothing but imports and the call that sets the figures' style."
+    try:
+        body = ast.parse(code).body
+    except SyntaxError:  # a magic
+        return False
+    imports = [isinstance(node, (ast.Import, ast.ImportFrom)) for node in body]
+    return any(imports) and all(i or ast.unparse(node) == "use_style()" for i, node in zip(imports, body))
+
+
 def with_noscript(outputs: list[dict]) -> list[dict]:
     "A figure that moves needs no still picture beside it, except where no script runs."
     players = [o for o in outputs if 'class="player"' in joined(o.get("data", {}).get("text/html", ""))]
@@ -90,6 +101,8 @@ def reader_notebook(nb: dict) -> dict:
             alts = [o.get("metadata", {}).get("image/png", {}).get("alt") for o in outputs]
             alt = next((a for a in alts if a), None)
             head = [f"#| fig-alt: {json.dumps(alt, ensure_ascii=False)}"] if alt else []
+            if not outputs and only_prepares("\n".join(lines)):
+                head += ["#| code-fold: true", "#| code-summary: Imports"]
             cell = {**cell, "source": "\n".join(head + lines).strip("\n"), "outputs": outputs}
         cells.append(cell)
     links = ways_on(nb)
