@@ -200,10 +200,20 @@ def write() -> list[Path]:
     return written
 
 
+def update_sidebar() -> bool:
+    "List every page of the reference in `_quarto.yml`; return whether that changed the file."
+    path = ROOT / "_quarto.yml"
+    text = path.read_text(encoding="utf-8")
+    pages = "".join(f"          - docs/api/{module}.md\n" for module in public_names())
+    new = re.sub(r"(            href: docs/api/index\.md\n)(?:          - docs/api/\w+\.md\n)*", lambda m: m[1] + pages, text)
+    path.write_text(new, encoding="utf-8")
+    return new != text
+
+
 if __name__ == "__main__":
     try:
         import griffe  # noqa: F401
     except ImportError:
         print("the reference needs griffe (pip install griffe): the site is rendered without it")
     else:
-        print(f"docs/api: {len(write())} pages written")
+        print(f"docs/api: {len(write())} pages written" + ("; the sidebar in _quarto.yml lists them" if update_sidebar() else ""))

@@ -31,6 +31,7 @@ def generate() -> None:
     plots = [["tools/figures.py"]] if (ROOT / "tools" / "figures.py").exists() else []
     for command in [*GENERATORS, *plots]:
         subprocess.run([sys.executable, *command], cwd=ROOT, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    api.update_sidebar()
     print(f"reference: {len(api.write())} pages changed")
 
 

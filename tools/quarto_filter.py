@@ -34,7 +34,8 @@ def repository() -> tuple[str, str]:
 
 def own_path(nb: dict) -> Path | None:
     "The notebook's file, found by the number that its title starts with."
-    title = re.match(r"# (\d\d) ", joined(nb["cells"][0]["source"])) if nb["cells"] else None
+    first = next((joined(c["source"]) for c in nb["cells"] if c["cell_type"] == "markdown"), "")
+    title = re.match(r"# (\d\d) ", first)
     found = sorted((ROOT / "nbs").glob(f"{title[1]}_*.ipynb")) if title else []
     return found[0] if len(found) == 1 else None
 
@@ -106,8 +107,9 @@ def reader_notebook(nb: dict) -> dict:
             cell = {**cell, "source": "\n".join(head + lines).strip("\n"), "outputs": outputs}
         cells.append(cell)
     links = ways_on(nb)
-    if cells and links and cells[0]["cell_type"] == "markdown":
-        cells[0] = {**cells[0], "source": joined(cells[0]["source"]).rstrip() + "\n\n" + links}
+    first = next((i for i, c in enumerate(cells) if c["cell_type"] == "markdown"), None)
+    if first is not None and links:
+        cells[first] = {**cells[first], "source": joined(cells[first]["source"]).rstrip() + "\n\n" + links}
     return {**nb, "cells": cells}
 
 
