@@ -279,11 +279,28 @@ def test_pages_are_built_whole(site):
         assert 'class="tex"' not in text, f"{href} has a formula that could not be converted"
 
 
+# axe needs half a minute for a lesson's 20,000 elements, most of them coloured words of code: of each kind a few are looked at.
+THIN = """() => {
+    const seen = {};
+    const few = (key, most) => (seen[key] = (seen[key] || 0) + 1) <= most;
+    document.querySelectorAll('.highlight span[class]').forEach(e => { if (!few('code ' + e.className, 3)) e.replaceWith(e.textContent); });
+    document.querySelectorAll('math').forEach(e => { if (!few('math', 10)) e.replaceWith('x'); });
+    document.querySelectorAll('svg').forEach(e => { if (!few('svg', 3)) e.replaceChildren(); });
+}"""
+
+
+def findings(tab, options):
+    "What axe-core calls serious or critical."
+    found = tab.evaluate(f"axe.run(document, {{...{options}, resultTypes: ['violations']}}).then(r => r.violations.map(v => "
+                         "[v.impact, v.id, v.nodes.length, v.nodes[0].html.slice(0, 200), v.nodes[0].failureSummary]))")
+    return [f for f in found if f[0] in ("serious", "critical")]
+
+
 @pytest.mark.browser
 @pytest.mark.xdist_group("site")
 @pytest.mark.parametrize("href", HREFS)
 def test_page_works_in_a_browser(browser, address, axe, href):
-    "No console error, nothing missing, no serious finding of axe in either theme, no sideways scroll on a phone, every slider moves its picture."
+    "No console error, nothing missing, every slider moves its picture, no sideways scroll on a phone, no serious finding of axe in either theme."
     problems = []
     tab = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce").new_page()
     tab.on("console", lambda m: problems.append(f"console: {m.text}") if m.type == "error" else None)
@@ -293,19 +310,17 @@ def test_page_works_in_a_browser(browser, address, axe, href):
     tab.on("response", lambda r: problems.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
     try:
         tab.goto(f"{address}/{href}")
-        for theme in ("light", "dark"):
-            if theme == "dark":
-                tab.locator("#theme").click()
-            assert tab.evaluate("document.documentElement.dataset.theme") == theme
-            tab.evaluate(axe)
-            found = tab.evaluate("axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.map(v => "
-                                 "[v.impact, v.id, v.nodes.length, v.nodes[0].html.slice(0, 200)]))")
-            assert [f for f in found if f[0] in ("serious", "critical")] == [], theme
         assert tab.evaluate("[...document.querySelectorAll('img')].filter(i => !i.alt.trim() || i.complete && !i.naturalWidth).map(i => i.src.slice(0, 80))") == []
         for player in tab.locator("figure.player").all():
             moves(tab, player)
         tab.set_viewport_size({"width": 390, "height": 800})
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390, "the page scrolls sideways on a phone"
+        tab.set_viewport_size({"width": 1280, "height": 900})
+        tab.evaluate(axe)
+        tab.evaluate(THIN)
+        assert findings(tab, "{}") == [], "in light colours"
+        tab.locator("#theme").click()
+        assert findings(tab, "{runOnly: ['color-contrast']}") == [], "in dark colours"
     finally:
         tab.context.close()
     assert problems == []
