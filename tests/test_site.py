@@ -124,7 +124,8 @@ def _dedented(obj):
     return textwrap.dedent("\n".join(obj.lines))
 
 
-UNFINISHED = {"Experiment", "load_experiment", "ImageTransform", "ImageSet", "Protocol", "claims", "claims_table", "live_figures"}
+UNFINISHED = {"Experiment", "load_experiment", "ImageTransform", "ImageSet", "Protocol", "claims", "claims_table", "live_figures", "cached_backward",
+              "gather_rows", "registry", "find_entry", "paper_rows", "reproduction_page"}
 
 
 @pytest.mark.parametrize(("module", "name"), [pytest.param(m, n, id=n, marks=[pytest.mark.xfail] if n in UNFINISHED else []) for m, n in PUBLIC])
@@ -144,7 +145,7 @@ def test_the_reference_is_written_once_and_leads_to_lessons_and_back():
         assert re.findall(r"^## (\w+)$", text, re.M) == list(names)
         home = api.lesson_of(module)
         assert home.exists() and f"(../../nbs/{home.name})" in text
-        shown = json.dumps(pages.reader_notebook(json.loads(home.read_text(encoding="utf-8")))["cells"][0])
+        shown = json.dumps([c for c in pages.reader_notebook(json.loads(home.read_text(encoding="utf-8")))["cells"] if c["cell_type"] == "markdown"][0])
         assert f"../docs/api/{module}.md" in shown and "colab.research.google.com/github/" in shown and f"/nbs/{home.name}" in shown
 
 
