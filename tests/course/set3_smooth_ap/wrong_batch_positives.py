@@ -1,0 +1,10 @@
+# cell: two_temperatures
+# fails: test_two_temperatures
+# says: batch-positives
+def two_temperatures(scores, relevance, tau_positive, tau_negative):
+    tau = torch.where(relevance[:, None, :], tau_positive, tau_negative)
+    steps = torch.sigmoid((scores[:, None, :] - scores[:, :, None]) / tau) * (1 - torch.eye(scores.shape[1], dtype=scores.dtype))
+    among_positives = 1 + (steps * relevance[:, None, :]).sum(2)
+    ratios = among_positives / (1 + steps.sum(2)) * relevance
+    found = relevance.sum(1)
+    return ratios.sum() / found.sum()

@@ -1,0 +1,10 @@
+# cell: two_temperatures
+# fails: test_two_temperatures
+# says: self-counted
+def two_temperatures(scores, relevance, tau_positive, tau_negative):
+    tau = torch.where(relevance[:, None, :], tau_positive, tau_negative)
+    steps = torch.sigmoid((scores[:, None, :] - scores[:, :, None]) / tau)
+    among_positives = 1 + (steps * relevance[:, None, :]).sum(2)
+    ratios = among_positives / (1 + steps.sum(2)) * relevance
+    found = relevance.sum(1)
+    return (ratios.sum(1) / found.clamp(min=1))[found > 0].mean()
