@@ -786,3 +786,49 @@ def test_cli_faults_are_one_line(monkeypatch, capsys, tmp_path, words, says):
     (tmp_path / "x").write_text("")
     code, _, err = call(monkeypatch, capsys, *(word.format(tmp_path) for word in words))
     assert code == 2 and says in err and err.count("\n") == 1
+
+
+# ---------------------------------------------------------------- a short training of each, through its protocol
+
+def short_training(name, root, folder, *more):
+    from smoothap_nb import training as T
+    from smoothap_nb.config import load_experiment
+
+    settings = (f"data.name={name}", f"data.root={root}", "data.size=32", "data.resize=36", "data.workers=1", "data.crop_scale=[0.5, 1.0]", "model.backbone=resnet18",
+                "model.dim=16", "batch.classes=6", "batch.images=3", "optim.steps=6", "optim.warmup=1", "loss.tau=0.05")
+    experiment = load_experiment("demo", (*settings, *more))
+    run = T.open_run(folder, experiment)
+    training = T.prepare(experiment, run, torch.device("cpu"))
+    before = [parameter.detach().clone() for parameter in training.model.parameters()]
+    T.fit(training, progress=False, tensorboard=False)
+    losses = [line["loss"] for line in T.read_log(run) if "loss" in line]
+    assert losses and all(np.isfinite(losses)) and training.step == experiment.optim.steps
+    assert any(not torch.equal(a, b) for a, b in zip(before, training.model.parameters()))
+    return training, experiment
+
+
+@pytest.mark.miniature
+@pytest.mark.parametrize("name", NAMES)
+def test_short_training_and_protocol(name, miniatures, tmp_path):
+    from smoothap_nb.training import embed
+
+    source = "vggface2" if name == "ijbc" else name  # IJB-C is for testing only
+    more = ("loss.name=h_ap",) if name == "inat_full" else ()
+    training, experiment = short_training(source, miniatures[source], tmp_path / "run", *more)
+    protocols = D.test_protocols(name, miniatures[name], data=experiment.data)
+    found = D.evaluate_protocols(protocols, lambda images: embed(training.model, images, progress=False), progress=False)
+    assert len(found) == len(protocols) + name.startswith("dyml")
+    for numbers in found.values():
+        assert all(0 <= value <= 1 for key, value in numbers.items() if key != "queries_skipped")
+        assert numbers["mAP"] > 0.05
+
+
+@pytest.mark.miniature
+def test_short_training_from_the_decoded_cache_sees_damage(copy, tmp_path):
+    root = copy("sop")
+    damaged = next((root / "chair_final").iterdir())
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        training, _ = short_training("sop", root, tmp_path / "run", f"data.cache={tmp_path / 'cache'}", "data.damaged_share=0.05", "optim.steps=3")
+    assert training.step == 3
