@@ -78,7 +78,7 @@ def only_prepares(code: str) -> bool:
 
 def with_noscript(outputs: list[dict]) -> list[dict]:
     "A figure that moves needs no still picture beside it, except where no script runs."
-    players = [o for o in outputs if 'class="player"' in joined(o.get("data", {}).get("text/html", ""))]
+    players = [o for o in outputs if joined(o.get("data", {}).get("text/html", "")).startswith(('<figure class="player"', '<figure class="ranklab'))]
     stills = [o for o in outputs if "(still picture" in (o.get("metadata", {}).get("image/png", {}).get("alt") or "")]
     if len(players) != 1 or len(stills) != 1:
         return outputs

@@ -280,9 +280,9 @@ export function mount(element, initial, changed = () => {}) {
   element.setAttribute("role", "group");
   element.setAttribute("aria-label", state.label ?? "RankLab: move the pictures of one ranking and see what each loss says");
 
-  const pictures = (i, attributes = {}) => make("img", { class: "rl-pic", src: state.images[i], alt: "", draggable: "false", ...attributes });
+  const pictures = (i, attributes = {}) => make("img", { class: "rl-pic", src: state.images[i], alt: state.names[i] || `picture ${i + 1}`, draggable: "false", ...attributes });
   const row = make("div", { class: "rl-row", "aria-hidden": "true" }), caption = make("p", { class: "rl-caption" });
-  const queryCell = make("div", { class: "rl-cell" }, make("img", { class: "rl-pic", src: state.query ?? "", alt: "" }), "query");
+  const queryCell = make("div", { class: "rl-cell" }, make("img", { class: "rl-pic", src: state.query ?? null, alt: "the query" }), "query");
   const cells = state.scores.map((_, i) => make("div", { class: "rl-cell" }, pictures(i), make("span")));
   row.append(...(state.query ? [queryCell] : []), ...cells);
 
