@@ -444,7 +444,7 @@ def against_paper(result: dict) -> str:
             lines.append(f"  {row['paper']} {row['table']:<10}{' '.join((row['dataset'], row['protocol'] if row['dataset'] == 'VehicleID' else '')):<28}{row['metric']:<18}{row['value'] or '-':>9}{found}")
     return "\n".join([f"  {'':<60}{'paper':>9}{'here':>9}{'gap':>10}", *lines])
 
-# %% ../nbs/20_reproduction.ipynb #e0b0e614
+# %% ../nbs/20_reproduction.ipynb #b9446327
 @dataclass(frozen=True)
 class GlyphRun:
     "One run of the comparison on Glyphs."
@@ -467,8 +467,8 @@ UNTRAINED = ("raw pixels", "untrained")  # rivals that learn nothing
 
 
 def glyph_file(device: str = "cpu") -> Path:
-    "Where the rows of a device's comparison are kept."
-    return Path("docs") / "results" / f"glyph-claims-{device}.json"
+    "Where the rows of a device's comparison are kept; on CUDA beside everything else that the GPU suite measures."
+    return Path("docs") / "results" / ("gpu-suite.json" if device == "cuda" else "glyph-claims-cpu.json")
 
 
 def glyph_runs(device: str = "cpu") -> list[GlyphRun]:
@@ -522,7 +522,7 @@ def glyph_experiment(run: GlyphRun, rows: dict, device: str = "cpu", changes: di
              "checkpoint_every": max(1, run.steps)}
     return experiment_from_dict(nest(plan["base"], larger, fixed, tuned, dict(run.settings), changes or {}))
 
-# %% ../nbs/20_reproduction.ipynb #6e7023f4
+# %% ../nbs/20_reproduction.ipynb #901e7bbf
 def run_glyphs(run: GlyphRun, experiment: Experiment, device: str = "cpu", threads: int = 1) -> dict:
     """Train and measure one run; returns its row, ready for JSON.
 
@@ -539,7 +539,8 @@ def run_glyphs(run: GlyphRun, experiment: Experiment, device: str = "cpu", threa
     from smoothap_nb.report import embed, pixel_embeddings, test_images
     from smoothap_nb.training import environment, fit, prepare
 
-    torch.set_num_threads(threads)
+    if device == "cpu":
+        torch.set_num_threads(threads)
     started, cpu, root = time.perf_counter(), time.process_time(), None if experiment.data.root == "none" else experiment.data.root
     here = environment(torch.device(device))
     with tempfile.TemporaryDirectory() as folder:
@@ -548,8 +549,10 @@ def run_glyphs(run: GlyphRun, experiment: Experiment, device: str = "cpu", threa
             fit(training, progress=False, tensorboard=False)
     data = Glyphs(run.split, size=experiment.data.size, strength=experiment.data.strength, seed=0, root=root)
     chosen = test_images(data, experiment.evaluate.classes, 0)
+    labels = data.labels[chosen]
+    data = data.to(device)
     rows = pixel_embeddings(data, chosen) if training is None else embed(training.model, data, chosen, experiment.evaluate.batch, progress=False)
-    found = evaluate(rows, data.labels[chosen], metrics=tuple(experiment.evaluate.metrics), progress=False)
+    found = evaluate(rows, labels, metrics=tuple(experiment.evaluate.metrics), progress=False)
     return {"method": run.method, "seed": run.seed, "split": run.split, "steps": experiment.optim.steps if run.steps else 0, "settings": dict(run.settings), "images": len(chosen),
             "metrics": {k: round(v, 6) for k, v in found.items()}, "seconds": round(time.perf_counter() - started, 1),
             "cpu_seconds": round(time.process_time() - cpu, 1), "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"), "environment": here,
@@ -570,7 +573,7 @@ def _in_a_process(run: GlyphRun, experiment: Experiment, device: str) -> dict:
         raise ConfigError(f"{run.name} failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
     return json.loads(done.stdout.splitlines()[-1])
 
-# %% ../nbs/20_reproduction.ipynb #9ac8427f
+# %% ../nbs/20_reproduction.ipynb #7ae1b7af
 def read_rows(path) -> tuple[dict, list[str]]:
     """The rows of a comparison, and what is wrong with the file (nothing where it does not exist yet).
 
@@ -619,12 +622,12 @@ def glyph_grid(grid: str = "all", device: str = "cpu", path=None, workers: int =
         if minutes and time.perf_counter() - started > 60 * minutes:
             return
         experiment = glyph_experiment(run, rows, device, changes)
-        same = next((name for name, row in rows.items() if row["split"] == run.split and row["method"] == run.method
+        same = next((name for name, row in rows.items() if row.get("split") == run.split and row.get("method") == run.method
                      and _same(row["config"], experiment.to_dict())), None)
-        row = {**rows[same], "same_run_as": rows[same].get("same_run_as", same)} if same else _in_a_process(run, experiment, device)
+        row = {**rows[same], "same_run_as": rows[same].get("same_run_as", same)} if same else (_in_a_process if device == "cpu" else run_glyphs)(run, experiment, device)
         with lock:
             rows[run.name] = row
-            known = {name: rows[name] for name in [r.name for r in runs] if name in rows}
+            known = {name: rows[name] for name in dict.fromkeys([*(r.name for r in runs), *rows]) if name in rows}
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, json.dumps({"rows": known}, indent=1, ensure_ascii=False) + "\n")
         say(f"{run.name}: mAP {row['metrics']['mAP']:.4f}, R@1 {row['metrics']['R@1']:.4f} ({'same run as ' + same if same else str(row['seconds']) + ' s'})")
@@ -726,7 +729,7 @@ def _spread(values) -> str:
     mean = f"{sum(values) / len(values):.3f}"
     return mean if len(values) == 1 else f"{mean} ({min(values):.3f} to {max(values):.3f})"
 
-# %% ../nbs/20_reproduction.ipynb #a0e18c4b
+# %% ../nbs/20_reproduction.ipynb #325b8cef
 def read_runs(folder) -> tuple[dict[str, list[dict]], list[str]]:
     """Every stored result of a folder.
 
@@ -774,6 +777,7 @@ def reproduction_page(folder) -> str:
     for device, title in (("cpu", "ResNet-18, 32 px, on a CPU"), ("cuda", "ResNet-50, 64 px, on a CUDA device")):
         rows, trouble = read_rows(Path(folder) / glyph_file(device).name)
         parts += [f"### {title}", *(f"- **{t.replace(str(Path(folder)) + os.sep, '')}**" for t in trouble), _provenance(rows), claims_table(claims(rows)).rstrip() if rows else ""]
+    parts += ["## On a GPU", "Made by `python -m benchmarks.gpu_suite`, the most telling rows first.", _suite(rows)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -834,10 +838,23 @@ def _guesses(entries: list[Entry]) -> str:
 
 def _provenance(rows: dict) -> str:
     "Where and when the rows of the comparison were made."
+    wanted = {run.name for run in glyph_runs()}
+    rows = {name: row for name, row in rows.items() if name in wanted}
     if not rows:
         return "Not run."
     places = dict.fromkeys((r["environment"]["commit"], r["environment"]["hardware"], f"torch {r['environment']['torch']}", r["date"]) for r in rows.values())
-    return f"{len(rows)} of {len(glyph_runs())} runs: " + "; ".join(f"commit `{c}`, {h}, {t}, {d}" for c, h, t, d in places) + "."
+    return f"{len(rows)} of {len(wanted)} runs: " + "; ".join(f"commit `{c}`, {h}, {t}, {d}" for c, h, t, d in places) + "."
+
+
+def _suite(rows: dict) -> str:
+    "The measurements of the GPU suite other than the comparison on Glyphs."
+    glyphs = {run.name for run in glyph_runs()}
+    rows = {name: row for name, row in rows.items() if name not in glyphs}
+    lines = ["| what | measured | commit | hardware | date |", "|---|---|---|---|---|"]
+    for name, row in rows.items():
+        here, values = row.get("environment", {}), ", ".join(f"{k} {v:.4g}" for k, v in row["metrics"].items())
+        lines.append(f"| {name} | {values or 'not run: ' + row.get('not_run', '')} | " + (f"`{here.get('commit', '')}` | {here.get('hardware', '')} | {row.get('date', '')} |" if values else " | | |"))
+    return "\n".join(lines) if rows else "Not run."
 
 
 def show_entry(entry: Entry) -> str:
