@@ -25,10 +25,11 @@ from .config import ConfigError, Experiment, experiment_from_dict, nearest, reas
 
 # %% auto #0
 __all__ = ['PAPERS', 'LEVELS', 'MINIATURE', 'GRIDS', 'UNTRAINED', 'nest', 'read_papers', 'Entry', 'row_name', 'registry',
-           'find_entry', 'find_entries', 'paper_rows', 'in_tables', 'entries_for', 'key_of', 'printed',
-           'miniature_settings', 'measure_protocols', 'reproduce', 'measure_times', 'against_paper', 'GlyphRun',
-           'glyph_file', 'glyph_runs', 'tuned_settings', 'glyph_experiment', 'run_glyphs', 'read_rows', 'glyph_grid',
-           'Verdict', 'judge', 'claims', 'claims_table', 'read_runs', 'obtained', 'reproduction_page', 'show_entry']
+           'find_entry', 'find_entries', 'show_entry', 'paper_rows', 'in_tables', 'entries_for', 'key_of', 'printed',
+           'obtained', 'miniature_settings', 'measure_protocols', 'reproduce', 'measure_times', 'against_paper',
+           'GlyphRun', 'glyph_file', 'glyph_runs', 'tuned_settings', 'glyph_experiment', 'run_glyphs', 'read_rows',
+           'glyph_grid', 'Verdict', 'judge', 'claims', 'claims_table', 'comparison_figure', 'ablation_figure',
+           'read_runs', 'reproduction_page']
 
 # %% ../nbs/20_reproduction.ipynb #3fa92482
 PAPERS = Path(__file__).parent / "papers" if "__file__" in globals() else Path("../smoothap_nb/papers")
@@ -52,7 +53,7 @@ def read_papers(name: str) -> dict:
     "One of the TOML files that describe the experiments."
     return tomllib.loads((PAPERS / name).read_text(encoding="utf-8"))
 
-# %% ../nbs/20_reproduction.ipynb #1688dabd
+# %% ../nbs/20_reproduction.ipynb #9e05fc5f
 @dataclass(frozen=True)
 class Entry:
     "One experiment of the registry."
@@ -143,6 +144,15 @@ def find_entries(pattern: str = "") -> list[Entry]:
     "The entries whose name holds a text, or fits a pattern with * and ?."
     return [e for name, e in registry().items() if pattern in name or fnmatch.fnmatch(name, pattern)]
 
+
+def show_entry(entry: Entry) -> str:
+    "An experiment as lines of text: its rows, then each setting with its source."
+    lines = [f"{entry.name} ({entry.kind})", *(f"  for {row_name(row)}" for row in entry.rows)]
+    width = max(map(len, entry.settings), default=0)
+    for key, value in entry.settings.items():
+        lines.append(f"  {key:<{width}} = {json.dumps(value)}" + (f"    # {entry.sources[key]}" if key in entry.sources else ""))
+    return "\n".join(lines)
+
 # %% ../nbs/20_reproduction.ipynb #9e9c189e
 @functools.cache
 def paper_rows() -> tuple[dict, ...]:
@@ -185,7 +195,7 @@ def entries_for(row: dict) -> tuple[str, list[Entry], str]:
 def _listed() -> dict:
     return read_papers("registry.toml") | {"datasets": read_papers("recipes.toml")["datasets"]}
 
-# %% ../nbs/20_reproduction.ipynb #460c9079
+# %% ../nbs/20_reproduction.ipynb #6a311128
 LEVELS = {"coarse": 1, "kingdom": 1, "phylum": 2, "class": 3, "order": 4, "family": 5, "genus": 6}  # the finest (fine, species) is the last one
 
 
@@ -219,7 +229,13 @@ def printed(value: str) -> float | None:
     except (ValueError, KeyError):
         return None
 
-# %% ../nbs/20_reproduction.ipynb #de8bf96b
+
+def obtained(row: dict, runs: list[dict]) -> list[float]:
+    "What the runs gave for a number of the papers, in the paper's unit."
+    protocol, metric, factor = key_of(row)
+    return [factor * run["metrics"][protocol][metric] for run in runs if metric in run["metrics"].get(protocol, {})]
+
+# %% ../nbs/20_reproduction.ipynb #adfd60d5
 MINIATURE = {  # what makes an experiment small; everything else stays as the paper has it
     "model.backbone": "resnet18", "model.weights": "none", "model.dim": 32, "data.size": 32, "data.resize": 36, "batch.per_pair": 1,
     "optim.lr": 1e-3, "optim.head_lr": 1e-3, "optim.precision": "auto", "data.workers": 1, "evaluate.batch": 64, "log_every": 1,
@@ -230,6 +246,7 @@ def miniature_settings(entry: Entry) -> dict:
     "The changes that let an experiment run in about a minute on a CPU, on a miniature of its data set: small pictures and batches, two epochs."
     has = entry.settings
     changes = MINIATURE | {"batch.images": min(4, has["batch.images"]), "batch.classes": 6, "optim.epochs": 2}
+    changes |= {"model.backbone": "se_resnet50"} if has["model.backbone"] == "se_resnet50" else {}
     changes |= {"data.train_resize": 36} if has.get("data.train_resize") else {}
     changes |= {"optim.milestones": [1]} if has.get("optim.milestones") else {}
     changes |= {"optim.head_warmup": 1} if has.get("optim.head_warmup") else {}
@@ -294,7 +311,7 @@ def reproduce(name: str, root=None, settings: dict | None = None, run=None, *, a
     """
     import torch
 
-    from smoothap_nb.training import environment, fit, open_run, pick_device, prepare, save_model
+    from smoothap_nb.training import environment, pick_device
 
     entry = find_entry(name)
     device = torch.device(device) if device else pick_device()
@@ -302,6 +319,7 @@ def reproduce(name: str, root=None, settings: dict | None = None, run=None, *, a
         result = _result(entry, {"times": measure_times(entry, miniature, device)}, 0, miniature, settings or {}, environment(device), {})
         return _keep(result, record, say)
     from smoothap_nb.datasets import make_miniature, test_protocols
+    from smoothap_nb.training import finish, fit, open_run, prepare
 
     with tempfile.TemporaryDirectory() as scratch:
         roots = [root, also_root]
@@ -319,7 +337,7 @@ def reproduce(name: str, root=None, settings: dict | None = None, run=None, *, a
             say(f"resumed at step {training.step}")
         here = environment(device)
         fit(training, progress=progress, tensorboard=not miniature)
-        save_model(training.model, run)
+        finish(training)
         data = {"": test_protocols(entry.settings["data.name"], roots[0], data=experiment.data)}
         if entry.also and roots[1]:
             data[entry.also] = test_protocols(entry.also, roots[1], data=experiment.data)
@@ -729,7 +747,63 @@ def _spread(values) -> str:
     mean = f"{sum(values) / len(values):.3f}"
     return mean if len(values) == 1 else f"{mean} ({min(values):.3f} to {max(values):.3f})"
 
-# %% ../nbs/20_reproduction.ipynb #325b8cef
+# %% ../nbs/20_reproduction.ipynb #29105ab3
+def comparison_figure(rows: dict, metrics: tuple = ("R@1", "mAP", "H-AP")):
+    """The main comparison: one dot for each seed, one panel for each metric, methods from best to worst in the first.
+
+    Args:
+        rows: of `read_rows`.
+        metrics: one panel each.
+
+    Returns:
+        the figure, and a text that says what it shows.
+    """
+    import matplotlib.pyplot as plt
+
+    from smoothap_nb.figures import MARKERS, PALETTE
+
+    plan = read_papers("glyphs.toml")["methods"]
+    roles = {"smooth-ap": "smooth_ap", "rambo-log": "rambo", "rambo-log-log": "rambo", "fast-ap": "fast_ap", "roadmap": "sup_ap", "happier": "h_ap", "happier-f": "h_ap"}
+    there = {m: _values(rows, f"main/{m}", metrics[0]) for m in [*plan, *UNTRAINED]}
+    order = sorted((m for m in there if there[m]), key=lambda m: sum(there[m]) / len(there[m]))
+    fig, axes = plt.subplots(1, len(metrics), figsize=(8.4, 0.32 * len(order) + 1.1), sharey=True)
+    for ax, metric in zip(axes, metrics):
+        for y, m in enumerate(order):
+            values, kind = _values(rows, f"main/{m}", metric), roles.get(m, "exact")
+            ax.plot(values, [y] * len(values), MARKERS[kind] if kind != "exact" else "s", color=PALETTE[kind], markersize=5, alpha=0.8)
+        ax.set(xlabel=f"{metric} on test characters")
+    axes[0].set(yticks=range(len(order)), yticklabels=[plan[m]["title"] if m in plan else m for m in order], ylabel="method")
+    best = [max(order, key=lambda m: sum(_values(rows, f"main/{m}", metric)) / len(_values(rows, f"main/{m}", metric))) for metric in metrics]
+    said = "; ".join(f"{metric}: best is {plan[m]['title'] if m in plan else m} with {_spread(_values(rows, f'main/{m}', metric))}" for metric, m in zip(metrics, best))
+    return fig, said
+
+
+def ablation_figure(rows: dict):
+    """The ablations: one panel each, the metric that the claims about it name against the setting.
+
+    Returns:
+        the figure, and a text that says what it shows.
+    """
+    import matplotlib.pyplot as plt
+
+    from smoothap_nb.figures import role
+
+    plan = read_papers("glyphs.toml")
+    names = [n for n in plan["ablations"] if any(key.startswith(f"{n}/") for key in rows)]
+    fig, axes = plt.subplots(-(-len(names) // 4), 4, figsize=(8.6, 2.1 * -(-len(names) // 4)), squeeze=False)
+    said = []
+    for ax, name in zip(axes.flat, names):
+        metric = next((c["metric"] for c in plan["claims"] if str(c["order"][0]).startswith(f"{name}/")), "mAP")
+        points = [(run.name.split("=")[-1], rows[run.name]["metrics"][metric]) for run in glyph_runs() if run.name.startswith(f"{name}/") and run.name in rows]
+        spread = max((max(v) - min(v) for v in _main_values(rows, metric).values() if len(v) > 1), default=0.0)
+        ax.errorbar(range(len(points)), [v for _, v in points], yerr=spread / 2, **role({"happier": "h_ap"}.get(plan["ablations"][name]["method"], "smooth_ap" if "smooth" in plan["ablations"][name]["method"] else "rambo")), marker="o", capsize=3)
+        ax.set(xticks=range(len(points)), xticklabels=[x for x, _ in points], xlabel=plan["ablations"][name]["label"], ylabel=metric, title=name.replace("-", " "))
+        said.append(f"{name}: best at {max(points, key=lambda p: p[1])[0]}")
+    for ax in axes.flat[len(names):]:
+        ax.set_axis_off()
+    return fig, "; ".join(said)
+
+# %% ../nbs/20_reproduction.ipynb #8d8146a0
 def read_runs(folder) -> tuple[dict[str, list[dict]], list[str]]:
     """Every stored result of a folder.
 
@@ -745,12 +819,6 @@ def read_runs(folder) -> tuple[dict[str, list[dict]], list[str]]:
             if not run["miniature"] and not run.get("changed"):
                 found.setdefault(run["experiment"], {})[run["seed"]] = run
     return {name: list(seeds.values()) for name, seeds in found.items()}, complaints
-
-
-def obtained(row: dict, runs: list[dict]) -> list[float]:
-    "What the runs gave for a number of the papers, in the paper's unit."
-    protocol, metric, factor = key_of(row)
-    return [factor * run["metrics"][protocol][metric] for run in runs if metric in run["metrics"].get(protocol, {})]
 
 
 def reproduction_page(folder) -> str:
@@ -855,12 +923,3 @@ def _suite(rows: dict) -> str:
         here, values = row.get("environment", {}), ", ".join(f"{k} {v:.4g}" for k, v in row["metrics"].items())
         lines.append(f"| {name} | {values or 'not run: ' + row.get('not_run', '')} | " + (f"`{here.get('commit', '')}` | {here.get('hardware', '')} | {row.get('date', '')} |" if values else " | | |"))
     return "\n".join(lines) if rows else "Not run."
-
-
-def show_entry(entry: Entry) -> str:
-    "An experiment as lines of text: its rows, then each setting with its source."
-    lines = [f"{entry.name} ({entry.kind})", *(f"  for {row_name(row)}" for row in entry.rows)]
-    width = max(map(len, entry.settings), default=0)
-    for key, value in entry.settings.items():
-        lines.append(f"  {key:<{width}} = {json.dumps(value)}" + (f"    # {entry.sources[key]}" if key in entry.sources else ""))
-    return "\n".join(lines)
