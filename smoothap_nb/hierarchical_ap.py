@@ -464,12 +464,13 @@ def _surrogate_level(level, rows, sizes, scores, levels, near_scores, near_level
         place = torch.arange(start, min(sizes[0], start + max(1, pairs // live)), device=rows.device)
         start += len(place)
         column = (first[:live] + place).clamp_(max=nearby.shape[1] - 1)                     # (q, p), from here on (q, p, competitors)
-        own, own_worth = nearby[:live].gather(1, column)[:, :, None], worth[:live].gather(1, column)[:, :, None]
+        own, own_worth = nearby[:live].gather(1, column).clamp_(min=bottom)[:, :, None], worth[:live].gather(1, column)[:, :, None]
         rank = (counted[:live, None] >= own).sum(2).to(own.dtype)
         h_rank = torch.minimum(exact[:live, None], own_worth).mul_(nearby[:live, None] >= own).sum(2)
         slopes = _add_upper(rank, coarser[:live, None] - own, steps)
         if finer:
             pulls = _add_lower(h_rank, top_scores[:live, None] - own, torch.minimum(top_worth[:live, None], own_worth), steps)
+        rank.clamp_(min=1)                                                                  # a place that no positive fills counts nothing
         weight = (share[:live] / rank).masked_fill_((place >= count[:live]) | (own_worth[:, :, 0] == 0), 0)
         values.index_add_(0, rows[:live], (h_rank * weight).sum(1))
         if grad is None:

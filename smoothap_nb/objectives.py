@@ -29,7 +29,8 @@ def loss_from_config(settings: dict, class_labels: Tensor | None = None, dim: in
     """The loss that a table names: ``{"name": "smooth_ap", "tau": 0.01}``.
 
     Args:
-        settings: the loss's name (one of `LOSSES`, or ``"pml.NAME"`` for a class of pytorch_metric_learning.losses) and its own arguments.
+        settings: the loss's name (one of `LOSSES`, or ``"pml.NAME"`` for a class of pytorch_metric_learning.losses) and its own arguments;
+            the word "none" stands for None.
         class_labels: (C, L) labels of the training classes, coarse to fine, for losses that learn a proxy for each class.
         dim: length of the embeddings, for the same losses.
 
@@ -39,7 +40,7 @@ def loss_from_config(settings: dict, class_labels: Tensor | None = None, dim: in
     Raises:
         ConfigError: an unknown loss or argument (with the nearest known one), a value out of range, a package that is missing.
     """
-    settings = dict(settings)
+    settings = {k: None if isinstance(v, str) and v == "none" else v for k, v in settings.items()}  # TOML has no null
     name = settings.pop("name", None)
     if isinstance(name, str) and name.startswith("pml."):
         kind = _peer("losses", name)
@@ -87,7 +88,8 @@ class Objective(nn.Module):
 
     Args:
         settings: ``{"name": ..., ...}``, or ``{"terms": [{"name": ..., "weight": ..., ...}, ...]}``. A loss of pytorch-metric-learning may have a
-            ``miner``, ``{"name": "TripletMarginMiner", ...}``.
+            ``miner``, ``{"name": "TripletMarginMiner", ...}``. A term may have a ``level``, 1 for the coarsest: it then sees the labels of that
+            level in place of the finest.
         class_labels: (C, L) labels of the training classes, coarse to fine, each level numbered from 0.
         dim: length of the embeddings.
         memory: rows of `EmbeddingMemory` for every term that ranks, 0 for none.
@@ -102,21 +104,30 @@ class Objective(nn.Module):
         terms = settings.get("terms", [settings])
         if "terms" in settings and (len(settings) > 1 or not isinstance(terms, list) or not terms or not all(isinstance(t, dict) for t in terms)):
             raise ConfigError("loss.terms must be a list of tables, {name = ..., weight = ..., ...}, and stand alone in [loss]")
-        self.memory_start, self.takes_levels, self.weights, self.miners = memory_start, [], [], []
+        self.memory_start, self.takes_levels, self.levels, self.weights, self.miners = memory_start, [], [], [], []
         self.names = [str(term.get("name")) for term in terms]
         self.losses = nn.ModuleList()
         for term in terms:
             term = dict(term)
-            weight, miner = term.pop("weight", 1.0), term.pop("miner", None)
+            # a word as weight is RaMBO's own argument and stays with the loss
+            weight, miner, level = 1.0 if isinstance(term.get("weight"), str) else term.pop("weight", 1.0), term.pop("miner", None), term.pop("level", None)
             if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not weight == weight:
                 raise ConfigError(f"the weight of {term.get('name')} must be a number, got {weight!r}")
-            loss = loss_from_config(term, class_labels, dim)
+            known = class_labels
+            if level is not None:
+                depth = 64 if class_labels is None else class_labels.shape[1]
+                if isinstance(level, bool) or not isinstance(level, int) or not 1 <= level <= depth or LOSSES.get(term.get("name"), ("", False))[1]:
+                    raise ConfigError(f"level of {term.get('name')} must be a whole number from 1 (the coarsest) to the number of levels, for a loss that takes one "
+                                      f"level; got {level!r}" + ("" if class_labels is None else f" for {depth} levels"))
+                known = None if class_labels is None else class_labels[:, level - 1:level].unique(dim=0)
+            loss = loss_from_config(term, known, dim)
             if miner is not None:
                 miner = dict(miner)
                 miner = _build(_peer("miners", str(miner.get("name"))), str(miner.pop("name")), miner)
             self.weights.append(float(weight))
             self.miners.append(miner)
             self.takes_levels.append(LOSSES.get(term["name"], ("", False))[1])
+            self.levels.append(-1 if level is None else level - 1)
             self.losses.append(EmbeddingMemory(loss, memory) if memory and _ranks(loss) else loss)
         if memory and not any(isinstance(loss, EmbeddingMemory) for loss in self.losses):
             raise ConfigError(f"memory.size is {memory}, but {' and '.join(self.names)} cannot rank against a gallery: set memory.size = 0, or use a ranking loss")
@@ -133,10 +144,10 @@ class Objective(nn.Module):
             scalar.
         """
         total = None
-        for weight, loss, levels, miner in zip(self.weights, self.losses, self.takes_levels, self.miners):
+        for weight, loss, levels, level, miner in zip(self.weights, self.losses, self.takes_levels, self.levels, self.miners):
             if isinstance(loss, EmbeddingMemory) and step < self.memory_start:
                 loss = loss.loss
-            wanted = labels if levels else labels[:, -1]
+            wanted = labels if levels else labels[:, level]
             value = loss(embeddings, wanted) if miner is None else loss(embeddings, wanted, miner(embeddings, wanted))
             total = weight * value if total is None else total + weight * value
         return total

@@ -868,3 +868,15 @@ def test_cuda_losses_match():
         there = graph_of(loss.cuda(), embeddings.cuda(), labels)  # labels follow the embeddings
         same(there[0].cpu(), here[0], 1e-10)
         same(there[1].cpu(), here[1], 1e-8)
+
+
+@pytest.mark.parametrize("steps", [{"rho": None, "smooth_hrank": False}, {"rho": None}, {}])
+def test_places_without_a_positive_leave_the_gradient_finite(steps):
+    "Queries with few positives beside queries with many, and the plain sigmoid, which has no line that would bound it."
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        fine = torch.randint(0, 6, (24,), generator=generator)
+        rows = torch.randn(24, 32, generator=generator) * 0.1 + torch.randn(2, 32, generator=generator)[fine // 3]
+        rows = torch.nn.functional.normalize(rows, dim=1).requires_grad_()
+        HAPLoss(**steps)(rows, torch.stack([fine // 3, fine], 1)).backward()
+        assert rows.grad.isfinite().all(), seed

@@ -553,3 +553,24 @@ def test_two_processes_equal_one(tmp_path, monkeypatch):
         for key in state:
             torch.testing.assert_close(end[key], state[key], rtol=1e-4, atol=1e-6, msg=lambda m, key=key: f"{name} {key}: {m}")
         torch.testing.assert_close(rows, T.embed(alone.model, alone.data, progress=False), rtol=1e-4, atol=1e-5)
+
+
+def test_a_term_may_see_the_labels_of_one_level():
+    from smoothap_nb.objectives import Objective
+
+    rows = torch.nn.functional.normalize(torch.randn(12, 8, generator=torch.Generator().manual_seed(0)), dim=1)
+    labels = torch.stack([torch.arange(12) // 6, torch.arange(12) // 3], 1)
+    both = Objective({"terms": [{"name": "smooth_ap", "level": 1}, {"name": "smooth_ap", "level": 2}]})(rows, labels)
+    alone = [Objective({"name": "smooth_ap"})(rows, labels[:, :depth]) for depth in (1, 2)]
+    assert float(both) == pytest.approx(float(sum(alone)), rel=1e-6)
+    proxies = Objective({"terms": [{"name": "cluster", "level": 1}]}, labels.unique(dim=0), 8)
+    assert proxies.losses[0].num_classes == 2
+    with pytest.raises(ConfigError, match="level of smooth_ap"):
+        Objective({"terms": [{"name": "smooth_ap", "level": 3}]}, labels, 8)
+
+
+def test_a_word_as_weight_is_the_losss_own():
+    from smoothap_nb.objectives import Objective
+
+    assert Objective({"name": "recall", "weight": "log"}).losses[0].weight == "log"
+    assert Objective({"terms": [{"name": "recall", "weight": 0.5}]}).weights == [0.5]
