@@ -9,6 +9,7 @@ NAME is looked up in BLOCKS below; a results file that cannot be read is named a
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import statistics
@@ -220,7 +221,22 @@ def computed(name: str):
     return block
 
 
+def teaching(page) -> str:
+    "CPU time of every lesson and problem set."
+    found = stored().get("teaching.json")
+    if not found:
+        return "Not measured yet: `python tools/teaching.py`."
+    times = found["cpu_seconds"]
+    lessons, sets = ([n for n in times if n.startswith("set") == wanted] for wanted in (False, True))
+    rows = [[cell for n in pair for cell in ((n.replace("_", " ", 1), f"{times[n]:.0f} s") if n else ("", ""))]
+            for pair in itertools.zip_longest(lessons, sets)]
+    where = found["environment"]
+    return (f"{table(['lesson', 'CPU', 'problem set', 'CPU'], rows)}\n\n"
+            f"{where['hardware']} (torch {where['torch']}), {found['date']}, commit {where['commit']}; `{found['command']}`.")
+
+
 BLOCKS = {
+    "teaching": teaching,
     "demo": demo, "experiments": all_experiments, "comparisons": all_comparisons, "benchmarks": all_benchmarks, "memory": memory, "passed-over": passed_over,
     "migration": computed("migration"), "conventions": computed("conventions"), "protocols": computed("protocols"),
     "gradients": computed("gradients"),
