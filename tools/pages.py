@@ -128,6 +128,10 @@ class Renderer(IPythonRenderer):
     def block_code(self, code: str, info: str | None = None) -> str:
         return source_code(code, (info or "text").split()[0])
 
+    def block_html(self, html: str) -> str:  # a folded hint on one line: formulas and code in it are drawn all the same
+        made = re.sub(r"(?<![\\$])\$([^$\n]+)\$(?!\$)", lambda m: formula(m[1], "inline"), html)
+        return re.sub(r"`([^`\n]+)`", lambda m: f"<code>{m[1]}</code>", made)
+
 
 def markdown(text: str) -> str:
     return MarkdownWithMath(renderer=Renderer()).render(text)
