@@ -59,7 +59,8 @@ def lesson_of(module: str) -> Path:
 def lesson_title(path: Path) -> str:
     import json
 
-    first = json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"]
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    first = next(cell["source"] for cell in cells if cell["cell_type"] == "markdown")
     return "".join(first).splitlines()[0].removeprefix("# ")
 
 
@@ -204,8 +205,9 @@ def update_sidebar() -> bool:
     "List every page of the reference in `_quarto.yml`; return whether that changed the file."
     path = ROOT / "_quarto.yml"
     text = path.read_text(encoding="utf-8")
-    pages = "".join(f"          - docs/api/{module}.md\n" for module in public_names())
-    new = re.sub(r"(            href: docs/api/index\.md\n)(?:          - docs/api/\w+\.md\n)*", lambda m: m[1] + pages, text)
+    pages = "".join(f"          - text: {module}\n            href: docs/api/{module}.md\n" for module in public_names())
+    old = r"(            href: docs/api/index\.md\n)(?:          - (?:docs/api/\w+\.md|text: \w+\n            href: docs/api/\w+\.md)\n)*"
+    new = re.sub(old, lambda m: m[1] + pages, text)
     path.write_text(new, encoding="utf-8")
     return new != text
 

@@ -162,7 +162,7 @@ def output(out: dict) -> str:
             size = "".join(f' {k}="{extra[k]}"' for k in ("width", "height") if k in extra)
             return f'<div class="out picture"><img src="data:{kind};base64,{joined(data[kind]).strip()}" alt="{html.escape(extra.get("alt", ""), quote=True)}"{size}></div>'
     if "text/markdown" in data:
-        return f'<div class="out">{markdown(joined(data["text/markdown"]))}</div>'
+        return f'<div class="out">{prose(joined(data["text/markdown"]))}</div>'
     return f'<pre class="out scroll">{html.escape(joined(data.get("text/plain", "")))}</pre>'
 
 
