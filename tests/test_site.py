@@ -7,6 +7,7 @@ import ast
 import functools
 import http.server
 import json
+import os
 import re
 import subprocess
 import sys
@@ -228,10 +229,17 @@ def test_formulas_become_mathml():
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    "The plain pages, built once; a copy would not do, because the reference is written into docs/api/."
-    api.write()
-    folder = tmp_path_factory.mktemp("site") / "pages"
-    assert [line for line in pages.build(folder) if not any(p in line for p in PROMISED)] == [], "every link and every anchor leads somewhere"
+    "The plain pages, built once for all workers of a run."
+    from filelock import FileLock
+
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+    folder, dead = shared / "pages", shared / "dead.json"
+    with FileLock(shared / "pages.lock"):
+        if not dead.exists():
+            api.write()
+            dead.write_text(json.dumps(pages.build(folder)))
+    assert [line for line in json.loads(dead.read_text()) if not any(p in line for p in PROMISED)] == [], "every link and every anchor leads somewhere"
     return folder
 
 
@@ -269,7 +277,6 @@ HREFS = [page.href for page in pages.order()]
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("site")
 def test_pages_are_built_whole(site):
     for href in HREFS:
         text = (site / href).read_text(encoding="utf-8")
@@ -298,7 +305,6 @@ def findings(tab, options):
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("site")
 @pytest.mark.parametrize("href", HREFS)
 def test_page_works_in_a_browser(browser, address, axe, href):
     "No console error, nothing missing, every slider moves its picture, no sideways scroll on a phone, no serious finding of axe in either theme."
@@ -347,7 +353,6 @@ def _shown(player):
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("site")
 def test_search_menu_and_theme(browser, address):
     tab = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme="dark").new_page()
     tab.goto(f"{address}/nbs/03_smooth_ap.html")
@@ -370,7 +375,6 @@ def test_search_menu_and_theme(browser, address):
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("site")
 def test_the_way_through_the_site(browser, address):
     "Next, next, next: every page once, in the order of the sidebar."
     tab = browser.new_page()
@@ -385,7 +389,6 @@ def test_the_way_through_the_site(browser, address):
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("site")
 def test_pages_can_be_read_without_scripts(browser, address):
     tab = browser.new_context(java_script_enabled=False).new_page()
     tab.goto(f"{address}/nbs/03_smooth_ap.html")
