@@ -213,3 +213,152 @@ def test_release_gives_nothing_away(released):
         secrets = course.secrets(name)
         assert len(secrets) > 10 and not lines & set(secrets)
         assert text.count("raise NotImplementedError()") >= len([c for c in source(name).cells if c.cell_type == "code" and marks(c).get("solution")])
+
+
+# A class, through nbgrader and the sandbox
+
+def sandboxed(test):
+    "Mark a test that grades in the sandbox."
+    needed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="no bubblewrap on this machine (Debian: apt-get install bubblewrap)")
+    return pytest.mark.course(pytest.mark.timeout(900)(needed(test)))
+
+
+FIRST, SECOND = "set1_ranks_and_ties", "set3_smooth_ap"
+
+
+def hand_in(folder: Path, student: str, name: str, nb) -> Path:
+    path = folder / "submitted" / student / name / f"{name}.ipynb"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(nb, path)
+    return path
+
+
+def marks_of(folder: Path) -> dict:
+    import csv
+
+    return {(row["student"], row["set"]): row for row in csv.DictReader((folder / "marks.csv").open(newline=""))}
+
+
+def copy_of(released: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "course"
+    shutil.copytree(released, folder)
+    return folder
+
+
+def wrong(name: str, which: str):
+    return replaced(source(name), wrong_answer(ROOT / "tests" / "course" / name / f"wrong_{which}.py")[0])
+
+
+@sandboxed
+def test_a_class_is_graded(released, tmp_path):
+    "Three students, two sets: right, blank, wrong. Then nothing is graded twice, a changed answer is, and marks by hand reach the table and the feedback."
+    from nbgrader.api import Gradebook
+
+    folder = copy_of(released, tmp_path)
+    for name in (FIRST, SECOND):
+        hand_in(folder, "ada", name, source(name))
+        shutil.copytree(released / "release" / name, folder / "submitted" / "ben" / name)
+    hand_in(folder, "eve", FIRST, wrong(FIRST, "argsort_once"))
+    hand_in(folder, "eve", SECOND, wrong(SECOND, "self_counted"))
+    run(folder, "grade")
+    table = marks_of(folder)
+    assert {key: float(row["auto_score"]) for key, row in table.items()} == {
+        ("ada", FIRST): 15, ("ada", SECOND): 15, ("ben", FIRST): 0, ("ben", SECOND): 0, ("eve", FIRST): 13, ("eve", SECOND): 11}
+    assert all(float(row["max_score"]) == 20 and float(row["max_auto_score"]) == 15 for row in table.values())
+    assert table["ada", FIRST]["status"] == "needs manual marks" and table["ben", FIRST]["status"] == "graded"
+    feedback = folder / "feedback" / "eve" / FIRST / f"{FIRST}.html"
+    assert "ARGSORT ONCE" in feedback.read_text() and "A rank is a count" in feedback.read_text()
+
+    assert " 0 graded now" in run(folder, "grade").stdout
+    hand_in(folder, "eve", FIRST, source(FIRST))
+    with Gradebook(f"sqlite:///{folder}/gradebook.db", "smoothap") as book:
+        for notebook in book.find_submission(FIRST, "ada").notebooks:
+            for grade in notebook.grades:
+                if grade.auto_score is None:
+                    grade.manual_score, grade.needs_manual_grade = grade.max_score, False
+            for comment in notebook.comments:
+                comment.manual_comment = "Well argued."
+        book.db.commit()
+    assert " 1 graded now" in run(folder, "grade").stdout
+    table = marks_of(folder)
+    assert float(table["eve", FIRST]["auto_score"]) == 15
+    assert table["ada", FIRST]["status"] == "graded" and float(table["ada", FIRST]["score"]) == 20
+    assert "Well argued." in (folder / "feedback" / "ada" / FIRST / f"{FIRST}.html").read_text()
+
+
+HOSTILE = {  # what rank_from_last does, and the points that are left: the other tasks are right
+    "loops": ("def rank_from_last(scores):\n    while True:\n        pass", 13),
+    "eats_memory": ("def rank_from_last(scores):\n    return [bytes([n % 251]) * 10**8 for n in range(500)]", 13),
+    "deletes": ("import shutil, subprocess\nfor place in (CANARY, '/work', '/root', '/home', '/usr', '/etc', '/tmp'):\n    shutil.rmtree(place, ignore_errors=True)\n"
+                "subprocess.run('rm -rf --no-preserve-root / ' + CANARY, shell=True, capture_output=True)\ndef rank_from_last(scores):\n    return None", 13),
+    "prints": ("for n in range(300_000):\n    print('x' * 100)\ndef rank_from_last(scores):\n    return None", 13),
+    "fills_the_disk": ("for n in range(200):\n    open(f'{n}', 'wb').write(b'1' * 10**7)", 13),
+    "calls_home": ("import socket\nsocket.create_connection(('127.0.0.1', PORT), 2).send(b'marks, please')\ndef rank_from_last(scores):\n    return None", 13),
+    "looks_around": ("from pathlib import Path\nseen = [str(p) for p in Path(CANARY).rglob('*')] + [str(p) for p in Path(CANARY).parent.rglob('*.ipynb')]\n"
+                     "assert not seen, 'SEEN ' + seen[0]\nprint('saw nothing')\ndef rank_from_last(scores):\n    return None", 13),
+    "ends_python": ("import os\nos._exit(0)", 0),
+}
+
+
+@sandboxed
+def test_hostile_submissions_leave_the_rest_graded_and_the_disk_intact(released, tmp_path):
+    import socket
+
+    folder = copy_of(released, tmp_path)
+    limits = (folder / "sandbox.py").read_text()
+    assert '"cell": 30' in limits
+    (folder / "sandbox.py").write_text(limits.replace('"cell": 30', '"cell": 12').replace('"memory": 3000', '"memory": 1500'))
+    canary = tmp_path / "canary"
+    canary.mkdir()
+    (canary / "letter.txt").write_text("still here")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for student, (code, _) in HOSTILE.items():
+            code = code.replace("CANARY", repr(str(canary))).replace("PORT", str(server.getsockname()[1]))
+            hand_in(folder, student, FIRST, replaced(source(FIRST), {"rank_from_last": code}))
+        hand_in(folder, "honest", FIRST, source(FIRST))
+        torn = hand_in(folder, "torn", FIRST, source(FIRST))
+        torn.write_text(torn.read_text()[:1000])
+        linked = hand_in(folder, "linked", FIRST, source(FIRST))
+        (linked.parent / "gradebook").symlink_to(folder / "gradebook.db")
+        cut = source(FIRST)
+        cut.cells = [c for c in cut.cells if not marks(c).get("locked")]
+        hand_in(folder, "cut_cells", FIRST, cut)
+        edited = blank(source(FIRST))
+        for cell in edited.cells:
+            if marks(cell).get("grade") and cell.cell_type == "code":
+                cell.source, cell.metadata.nbgrader["points"] = "assert True", 100
+        hand_in(folder, "edited_tests", FIRST, edited)
+        run(folder, "grade")
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nobody called
+            server.accept()
+    table = {student: row for (student, _), row in marks_of(folder).items()}
+    points = {student: float(row["auto_score"]) for student, row in table.items() if row["auto_score"]}
+    assert points == {**{student: expected for student, (_, expected) in HOSTILE.items()}, "honest": 15, "cut_cells": 15, "edited_tests": 0}
+    assert "is not a notebook" in table["torn"]["note"] and "holds a link" in table["linked"]["note"]
+    assert "is not a notebook" in (folder / "feedback" / "torn" / FIRST / f"{FIRST}.html").read_text()
+    assert (canary / "letter.txt").read_text() == "still here" and (ROOT / "tests" / "test_course.py").exists()
+    told = {student: (folder / "autograded" / student / FIRST / f"{FIRST}.ipynb") for student in points}
+    assert "more than 12 s" in told["loops"].read_text() and "MemoryError" in told["eats_memory"].read_text()
+    assert "No space left" in told["fills_the_disk"].read_text() and "unreachable" in told["calls_home"].read_text() or "refused" in told["calls_home"].read_text()
+    assert "saw nothing" in told["looks_around"].read_text() and "its Python ended" in told["ends_python"].read_text()
+    assert told["prints"].stat().st_size < 200_000
+    assert not list(folder.glob("autograded/*/*/*[0-9]"))
+
+
+@pytest.mark.course
+@pytest.mark.timeout(900)
+def test_without_a_sandbox_nothing_is_graded_unless_asked(released, tmp_path):
+    folder = copy_of(released, tmp_path)
+    hand_in(folder, "ada", FIRST, source(FIRST))
+    fake = tmp_path / "bin"
+    fake.mkdir()
+    (fake / "bwrap").write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
+    (fake / "bwrap").chmod(0o755)
+    broken = {"PATH": f"{fake}{os.pathsep}{os.environ['PATH']}"}
+    done = run(folder, "grade", **broken, UNSAFE="")
+    assert done.returncode != 0 and "No permissions to create new namespace" in done.stderr and "UNSAFE=1" in done.stderr
+    assert not (folder / "marks.csv").exists()
+    done = run(folder, "grade", **broken, UNSAFE="1")
+    assert done.returncode == 0 and "unprotected" in done.stderr, done.stderr
+    assert float(marks_of(folder)["ada", FIRST]["auto_score"]) == 15
