@@ -92,6 +92,9 @@ def table(metrics: dict[str, dict]) -> str:
     "Metrics of several competitors as aligned columns."
     keys = [k for k in next(iter(metrics.values())) if not k.endswith("queries_skipped")]
     width = max(map(len, metrics)) + 2
+    if len(keys) > 12:  # several tests: a line for each metric
+        lines = [f"{'':<{max(map(len, keys)) + 2}}" + "".join(f"{name:>{max(7, len(name)) + 2}}" for name in metrics)]
+        return "\n".join(lines + [f"{k:<{max(map(len, keys)) + 2}}" + "".join(f"{row[k]:>{max(7, len(name)) + 2}.3f}" for name, row in metrics.items()) for k in keys])
     lines = [" " * width + "".join(f"{k:>{max(7, len(k)) + 2}}" for k in keys)]
     lines += [f"{name:<{width}}" + "".join(f"{row[k]:>{max(7, len(k)) + 2}.3f}" for k in keys) for name, row in metrics.items()]
     return "\n".join(lines)

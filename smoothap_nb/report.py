@@ -223,10 +223,13 @@ def _table(record: dict) -> str:
     names = list(record["metrics"])
     keys = [k for k in record["metrics"]["trained"] if not k.endswith("queries_skipped")]
     best = {k: max(record["metrics"][n][k] for n in names) for k in keys}
+    cell = lambda n, k: f"<td{' style=font-weight:600' if record['metrics'][n][k] == best[k] else ''}>{record['metrics'][n][k]:.3f}</td>"
+    if len(keys) > 12:  # several tests: a line for each metric
+        head = "<table><tr><th></th>" + "".join(f"<th>{n}</th>" for n in names) + "</tr>"
+        return "\n".join([head, *(f"<tr><td>{html.escape(k)}</td>" + "".join(cell(n, k) for n in names) + "</tr>" for k in keys)]) + "</table>"
     lines = ["<table><tr><th></th>" + "".join(f"<th>{html.escape(k)}</th>" for k in keys) + "</tr>"]
     for n in names:
-        cells = "".join(f"<td{' style=font-weight:600' if record['metrics'][n][k] == best[k] else ''}>{record['metrics'][n][k]:.3f}</td>" for k in keys)
-        lines.append(f"<tr><td>{n}</td>{cells}</tr>")
+        lines.append(f"<tr><td>{n}</td>{''.join(cell(n, k) for k in keys)}</tr>")
     return "\n".join(lines) + "</table>"
 
 

@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -277,7 +278,7 @@ from smoothap_nb import training as T
 from test_training import tiny
 from toydata import ToyData, ToyNet
 T.dataset_for, T.EmbeddingModel = (lambda e, s: ToyData(s, e.data.size)), ToyNet
-e = tiny(optim__steps=40, checkpoint_every=3)
+e = tiny(optim__steps=60, checkpoint_every=3, log_every=1)
 t = T.prepare(e, T.open_run(sys.argv[1], e), torch.device("cpu"))
 t.resume()
 T.fit(t, progress=False, tensorboard=False)
@@ -287,14 +288,15 @@ T.save_model(t.model, t.run)
 
 @pytest.mark.slow
 def test_kill_9_and_resume_to_the_same_numbers(tmp_path):
-    "Killed without warning at a handful of moments, started again each time: the end is the same to the bit."
+    "Killed without warning at ten random moments, started again each time: the end is the same to the bit."
+    targets = sorted(random.Random(0).sample(range(1, 59), 10))
     code = DRIVER.format(tests=str(ROOT / "tests"))
     start = lambda run: subprocess.Popen([sys.executable, "-c", code, str(run)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                          env={**os.environ, "PYTHONPATH": str(ROOT)})
     whole = start(tmp_path / "whole")
     assert whole.wait(timeout=240) == 0, whole.stderr.read().decode()
     killed = 0
-    for target in (2, 9, 16, 23, 30, 38):
+    for target in targets:
         process, deadline = start(tmp_path / "killed"), time.monotonic() + 120
         while process.poll() is None and time.monotonic() < deadline:
             rows = T.read_log(tmp_path / "killed")
@@ -302,10 +304,10 @@ def test_kill_9_and_resume_to_the_same_numbers(tmp_path):
                 process.send_signal(signal.SIGKILL)
                 killed += process.wait() == -signal.SIGKILL
                 break
-            time.sleep(0.01)
+            time.sleep(0.002)
     last = start(tmp_path / "killed")
     assert last.wait(timeout=240) == 0, last.stderr.read().decode()
-    assert killed >= 3
+    assert killed >= 8  # a machine in a hurry may finish before the last blows
     a, b = (load_file(tmp_path / n / "model.safetensors") for n in ("whole", "killed"))
     assert equal(a, b)
 
