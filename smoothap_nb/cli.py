@@ -224,7 +224,7 @@ app.add_typer(data_app, name="data")
 @data_app.command("list")
 def data_list(name: Annotated[Optional[str], typer.Argument(help="Show one data set in full.")] = None) -> None:
     "List the data sets, or say about one of them what belongs to it and where to get it."
-    from smoothap_nb.datasets import DATASETS, dataset_info
+    from smoothap_nb.layouts import DATASETS, dataset_info
 
     if name is None:
         for key, info in DATASETS.items():
@@ -263,7 +263,7 @@ def data_miniature(name: Annotated[str, typer.Argument(help="A name from `smooth
                    images: Annotated[int, typer.Option(help="Pictures of the largest classes.")] = 6,
                    seed: Annotated[int, typer.Option(help="Of the pictures.")] = 0) -> None:
     "Write a few hundred drawn pictures in the exact layout of a data set, to try its loader and protocol without the data."
-    from smoothap_nb.datasets import make_miniature
+    from smoothap_nb.layouts import make_miniature
 
     folder = make_miniature(name, to, classes=classes, images=images, seed=seed)
     say(f"{folder}: a miniature of {name}; smoothap data check {name} --root {folder}")
