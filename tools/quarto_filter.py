@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DIRECTIVE = re.compile(r"^#\|\s*(default_exp|export|exporti|exports|hide|eval|skip_\w+)\b.*$")
+LIVE = re.compile(r'<figure class="(player|ranklab-figure)"')
 HIDDEN = re.compile(r"#\|\s*(hide|default_exp)\b")
 
 
@@ -78,9 +79,10 @@ def only_prepares(code: str) -> bool:
 
 def with_noscript(outputs: list[dict]) -> list[dict]:
     "A figure that moves needs no still picture beside it, except where no script runs."
-    players = [o for o in outputs if joined(o.get("data", {}).get("text/html", "")).startswith(('<figure class="player"', '<figure class="ranklab'))]
-    stills = [o for o in outputs if "(still picture" in (o.get("metadata", {}).get("image/png", {}).get("alt") or "")]
-    if len(players) != 1 or len(stills) != 1:
+    players = [o for o in outputs if LIVE.search(joined(o.get("data", {}).get("text/html", "")))]
+    at = outputs.index(players[0]) if len(players) == 1 else 0
+    stills = [o for o in outputs[at - 1:at] if o.get("metadata", {}).get("image/png", {}).get("alt")]
+    if not stills:
         return outputs
     image = joined(stills[0]["data"]["image/png"]).replace("\n", "")
     alt = html.escape(stills[0]["metadata"]["image/png"]["alt"], quote=True)
