@@ -117,7 +117,24 @@ class EvaluateConfig:
 
 @dataclass
 class Experiment:
-    "One training run, whole."
+    """One training run, whole.
+
+    Attributes:
+        name: of the experiment, as in `smoothap train NAME`.
+        description: one line for `smoothap experiments`.
+        seed: of weights, batches, augmentation and validation.
+        on_cuda: the experiment that takes this one's place where a CUDA device is found, or "none".
+        checkpoint_every: steps between checkpoints.
+        log_every: steps between lines of the log.
+        data: which pictures, and how they are cut (`DataConfig`).
+        model: the network (`ModelConfig`).
+        loss: a loss's name and its own arguments, or `terms`, a list of such.
+        memory: earlier batches that stay in the gallery (`MemoryConfig`).
+        batch: what a batch holds (`BatchConfig`).
+        optim: optimiser, schedule and length (`OptimConfig`).
+        validate: classes held back while training (`ValidateConfig`).
+        evaluate: metrics and baselines of the end (`EvaluateConfig`).
+    """
     name: str = "experiment"
     description: str = ""
     seed: int = 0
@@ -274,6 +291,9 @@ def load_experiment(name: str, settings: list[str] | tuple = ()) -> Experiment:
     Args:
         name: one of `experiment_names()`, or the path of a .toml file.
         settings: changes such as "optim.lr=3e-4".
+
+    Returns:
+        Experiment: checked; what the file leaves out has its default.
 
     Raises:
         ConfigError: an unknown name (with the nearest known one), a file that cannot be read, a setting that does not fit.

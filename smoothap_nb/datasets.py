@@ -74,7 +74,7 @@ class ImageSet(torch.utils.data.Dataset):
         class_names: per level, the name of every id.
         transform: a `PhotoTransform`, or any callable (picture, identity, draw) -> (C, H, W) float32 in [0, 1].
         damaged_share: largest share of pictures that may be missing or damaged, 0 to 1.
-        boxes: left, top, width, height per image: cut out before the transform.
+        boxes: (N, 4) left, top, width, height: cut out before the transform.
         name, split: for messages.
 
     Attributes:
@@ -84,6 +84,10 @@ class ImageSet(torch.utils.data.Dataset):
         identity: (N,) int64, the place of each image in the full list; a subset keeps it.
         damaged: reason by path, of all pictures found missing or damaged so far.
         draw: what `dataset[i]` gives, 0 = evaluation.
+
+    Raises:
+        DatasetError: labels that do not fit the paths and levels, a damaged_share outside 0 to 1.
+        DamagedImages: while reading, more damaged pictures than that.
     """
 
     def __init__(self, root, relative: Sequence[str], labels: Tensor, level_names: Sequence[str], class_names: Sequence[Sequence[str]] = (),
@@ -443,6 +447,9 @@ class Protocol:
         draws: above 0: that many times one image of every class, drawn at random, makes the gallery, the others ask; metrics are means over the draws.
         seed: of the draws.
         shared: queries may be in the gallery under another name; each leaves its own ranking.
+
+    Raises:
+        DatasetError, ValueError: in `evaluate`, embeddings, groups or draws that do not fit the images.
     """
 
     name: str

@@ -130,7 +130,11 @@ _LIVE = [os.environ.get("SMOOTHAP_LIVE", "") not in ("", "0")]
 
 
 def live_figures(on: bool = True) -> None:
-    """Make every `explore` that follows live (or static again), as if each were called with ``live=True``. SMOOTHAP_LIVE=1 in the environment does the same."""
+    """Make every `explore` that follows live (or static again), as if each were called with ``live=True``. SMOOTHAP_LIVE=1 in the environment does the same.
+
+    Args:
+        on: True for live, False for frames drawn once.
+    """
     _LIVE[0] = bool(on)
 
 

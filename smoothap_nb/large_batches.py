@@ -41,7 +41,7 @@ def cached_backward(embed: Callable[[Tensor], Tensor], images: Tensor, micro: in
         no_sync: context in which processes do not exchange gradients; used for all pieces but the last.
 
     Returns:
-        the loss, detached. The gradients are in the parameters' `.grad`.
+        the scalar loss, detached. The gradients are in the parameters' `.grad`.
 
     Raises:
         ValueError: micro below 1.

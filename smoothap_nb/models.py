@@ -284,6 +284,9 @@ class ImageTransform:
         gray: one channel instead of three, for models trained on glyphs.
         fit: "crop" scales the shorter side to `size` * 256/224 and cuts the middle (photographs), "pad" keeps the whole
             picture on a background of its border's colour (drawings, glyphs).
+
+    Raises:
+        ValueError: another word for `fit`.
     """
 
     def __init__(self, size: int = 224, gray: bool = False, fit: str = "crop"):
