@@ -528,7 +528,7 @@ def glyph_runs(device: str = "cpu") -> list[GlyphRun]:
             runs.append(GlyphRun(f"{name}/{entry['label']}={value:g}", entry["method"], "test", seeds[0], round(steps * share), tuple(settings.items()), True))
     return runs
 
-# %% ../nbs/20_reproduction.ipynb #84110089
+# %% ../nbs/20_reproduction.ipynb #5f08ea3b
 def tuned_settings(method: str, rows: dict, device: str = "cpu") -> tuple:
     """The settings of the method's best tuning run.
 
@@ -536,7 +536,7 @@ def tuned_settings(method: str, rows: dict, device: str = "cpu") -> tuple:
         ConfigError: a tuning run is missing.
     """
     wanted = [r for r in glyph_runs(device) if r.grid == "tune" and r.method == method]
-    missing = [r.name for r in wanted if r.name not in rows]
+    missing = [r.name for r in wanted if not _done(rows, r.name)]
     if missing:
         raise ConfigError(f"{method} is not tuned yet ({len(missing)} of {len(wanted)} runs are missing): smoothap reproduce glyphs --grid tune")
     select = read_papers("glyphs.toml")["methods"][method]["select"]
@@ -604,7 +604,7 @@ def _in_a_process(run: GlyphRun, experiment: Experiment, device: str) -> dict:
         raise ConfigError(f"{run.name} failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
     return json.loads(done.stdout.splitlines()[-1])
 
-# %% ../nbs/20_reproduction.ipynb #7ae1b7af
+# %% ../nbs/20_reproduction.ipynb #3ec6951a
 def read_rows(path) -> tuple[dict, list[str]]:
     """The rows of a comparison, and what is wrong with the file (nothing where it does not exist yet).
 
@@ -664,11 +664,16 @@ def glyph_grid(grid: str = "all", device: str = "cpu", path=None, workers: int =
         say(f"{run.name}: mAP {row['metrics']['mAP']:.4f}, R@1 {row['metrics']['R@1']:.4f} ({'same run as ' + same if same else str(row['seconds']) + ' s'})")
 
     for part in GRIDS if grid == "all" else (grid,):
-        todo = [r for r in runs if r.grid == part and r.name not in rows and only in r.name]
+        todo = [r for r in runs if r.grid == part and not _done(rows, r.name) and only in r.name]
         with ThreadPoolExecutor(workers) as pool:
             for waiting in [pool.submit(one, r) for r in todo]:
                 waiting.result()
     return rows
+
+
+def _done(rows: dict, name: str) -> bool:
+    "Is the row there, with numbers? (The GPU suite also writes rows that say why they were not run.)"
+    return bool(rows.get(name, {}).get("metrics"))
 
 
 def _same(a: dict, b: dict) -> bool:
@@ -830,7 +835,7 @@ def ablation_figure(rows: dict):
         ax.set_axis_off()
     return fig, "; ".join(said)
 
-# %% ../nbs/20_reproduction.ipynb #8d8146a0
+# %% ../nbs/20_reproduction.ipynb #d336daea
 def read_runs(folder) -> tuple[dict[str, list[dict]], list[str]]:
     """Every stored result of a folder.
 
@@ -878,7 +883,7 @@ def reproduction_page(folder) -> str:
               "A claim holds where the seeds do not overlap."]
     for device, title in (("cpu", "ResNet-18, 32 px, on a CPU"), ("cuda", "ResNet-50, 64 px, on a CUDA device")):
         rows, trouble = read_rows(Path(folder) / glyph_file(device).name)
-        parts += [f"### {title}", *(f"- **{t.replace(str(Path(folder)) + os.sep, '')}**" for t in trouble), _provenance(rows), claims_table(claims(rows)).rstrip() if rows else ""]
+        parts += [f"### {title}", *(f"- **{t.replace(str(Path(folder)) + os.sep, '')}**" for t in trouble), _provenance(rows), claims_table(claims(rows)).rstrip() if any(_done(rows, run.name) for run in glyph_runs(device)) else ""]
     parts += ["## On a GPU", "Made by `python -m benchmarks.gpu_suite`, the most telling rows first.", _suite(rows)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -941,7 +946,7 @@ def _guesses(entries: list[Entry]) -> str:
 def _provenance(rows: dict) -> str:
     "Where and when the rows of the comparison were made."
     wanted = {run.name for run in glyph_runs()}
-    rows = {name: row for name, row in rows.items() if name in wanted}
+    rows = {name: row for name, row in rows.items() if name in wanted and _done(rows, name)}
     if not rows:
         return "Not run."
     places = dict.fromkeys((r["environment"]["commit"], r["environment"]["hardware"], f"torch {r['environment']['torch']}", r["date"]) for r in rows.values())

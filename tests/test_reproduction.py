@@ -314,3 +314,13 @@ def test_an_experiment_runs_from_pictures_to_metrics_on_its_miniature(name, tmp_
         if not metric.startswith("R@") or int(metric[2:]) < 30:
             assert 0 <= run["metrics"][protocol][metric] <= 1
     assert run["miniature"] and rp.read_runs(tmp_path)[0] == {} and entry.kind == run["kind"]
+
+
+def test_rows_that_say_not_run_are_neither_tuned_nor_counted(tmp_path):
+    rows = {run.name: {"metrics": {}, "not_run": "needs a CUDA device"} for run in rp.glyph_runs("cuda")} | {"loss/batch 384": {"metrics": {}, "not_run": "needs a CUDA device"}}
+    (tmp_path / "gpu-suite.json").write_text(json.dumps({"rows": rows}))
+    with pytest.raises(ConfigError, match="not tuned yet"):
+        rp.tuned_settings("smooth-ap", rows, "cuda")
+    page = rp.reproduction_page(tmp_path)
+    assert "| loss/batch 384 | not run: needs a CUDA device |" in page and page.count("Not run.") == 2
+    assert {v.verdict for v in rp.claims(rows)} == {"not run"}
