@@ -110,7 +110,7 @@ def draw_points(points: dict):
     plt = style()
     from smoothap_nb.figures import MARKERS, PALETTE
 
-    looks = {"mAP": "positive", "R@1": "smooth_ap", "H-AP": "h_ap", "ASI": "rambo", "NDCG": "sup_ap"}
+    looks = {"mAP": "positive", "R@1": "rambo", "H-AP": "h_ap", "ASI": "sup_ap", "NDCG": "fast_ap"}
     keys = [k for k in looks if any(k in m for seeds in points.values() for m in seeds)][:3] or sorted({k for seeds in points.values() for m in seeds for k in m})[:3]
     fig, ax = plt.subplots(figsize=(6.6, 0.32 * len(points) + 1.4))
     for key in keys:

@@ -151,7 +151,7 @@ def all_comparisons(page: Path) -> str:
         dates = sorted({r["date"] for r in rows if isinstance(r, dict) and "date" in r})
         where = f" Run on {env.get('hardware')} ({env.get('device')}, torch {env.get('torch')})" if env else ""
         where += (f", {dates[0]}" + (f" to {dates[-1]}" if dates[-1] != dates[0] else "")) if dates else ""
-        parts.append(f"### {title}\n\nFrom `{name}`: one dot is one seed.{where}.")
+        parts.append(f"### {title}\n\nFrom `{name}`: one dot is one seed." + (f"{where}." if where else ""))
         for family, points in families.items():
             keys = [k for k in METRICS if any(k in m for seeds in points.values() for m in seeds)]
             lines = [[point, len(seeds), *(spread([m[k] for m in seeds if k in m]) if any(k in m for m in seeds) else "" for k in keys)] for point, seeds in points.items()]
