@@ -60,6 +60,14 @@ def test_boxes_stay_inside_and_keep_the_bounds():
     assert share.mean() == pytest.approx(0.35, abs=0.01)
 
 
+def test_one_box_in_plain_numbers_is_the_same_box():
+    sizes = np.random.default_rng(3).integers(1, 300, (400, 2))
+    for scale, ratio in (((0.08, 1), (3 / 4, 4 / 3)), ((0.9, 1), (0.9, 1.1))):
+        boxes, _ = crop_boxes(sizes, np.arange(400), 2, 5, scale, ratio)
+        attempts = loading._attempts(np.arange(400), 2, 5, scale, ratio)[:4]
+        assert [loading._first_box(tuple(size), [a[i].tolist() for a in attempts], ratio) for i, size in enumerate(sizes.tolist())] == list(map(tuple, boxes.tolist()))
+
+
 def test_where_no_attempt_fits_the_largest_box_is_taken():
     boxes, _ = crop_boxes([(1000, 10), (10, 1000)], [0, 1], 1, scale=(1, 1), ratio=(0.75, 1.25))
     assert boxes.tolist() == [[494, 0, 12, 10], [0, 493, 10, 13]]
