@@ -15,6 +15,7 @@ import hashlib
 import html
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -213,6 +214,35 @@ def write_marks(results: dict) -> None:
         table.writerows(rows)
 
 
+def measure(students: int, into: Path) -> None:
+    "Grade `students` right and as many blank submissions of every set in a folder of its own, and store what 50 students would take."
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.harness import environment
+
+    with tempfile.TemporaryDirectory() as scratch:
+        folder, found = Path(scratch) / "course", {}
+        shutil.copytree(ROOT / "course", folder, ignore=shutil.ignore_patterns("release", "submitted", "autograded", "feedback", "gradebook.db*", ".graded", "marks.csv"))
+        here = {**os.environ, "COURSE": str(folder), "OMP_NUM_THREADS": "1"}
+        subprocess.run([sys.executable, __file__, "release"], env=here, check=True)
+        for name in sets():
+            for n in range(students):
+                for kind, origin in (("right", "source"), ("blank", "release")):
+                    target = folder / "submitted" / f"{kind}{n}" / name
+                    target.mkdir(parents=True)
+                    shutil.copy(folder / origin / name / f"{name}.ipynb", target)
+            wall, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, __file__, "grade"], env=here, check=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            found[name] = {"wall_s": round((time.perf_counter() - wall) / (2 * students), 2),
+                           "cpu_s": round((after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / (2 * students), 2)}
+    total = {key: sum(one[key] for one in found.values()) for key in ("wall_s", "cpu_s")}
+    record = {"title": "Grading a class", "command": "python tools/course.py measure", "environment": environment(), "graders": 2, "submissions_per_set": 2 * students,
+              "load_of_the_machine": round(os.getloadavg()[2], 1), "per_submission": found,
+              "class_of_50": {"wall_min": round(total["wall_s"] * 50 / 60, 1), "cpu_min_over_two_cores": round(total["cpu_s"] * 50 / 60 / 2, 1)}}
+    into.write_text(json.dumps(record, indent=1) + "\n")
+    print(json.dumps(record["class_of_50"]))
+
+
 def read_marks() -> list[dict]:
     "The rows of course/marks.csv."
     path = COURSE / "marks.csv"
@@ -224,6 +254,9 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("release").add_argument("set", nargs="*")
     commands.add_parser("grade").add_argument("--workers", type=int, default=2)
+    timing = commands.add_parser("measure")
+    timing.add_argument("--students", type=int, default=2)
+    timing.add_argument("--into", type=Path, default=ROOT / "docs" / "results" / "course.json")
     single = commands.add_parser("one")
     single.add_argument("student")
     single.add_argument("set")
@@ -232,6 +265,8 @@ def main() -> int:
         release(args.set)
     elif args.command == "grade":
         grade(args.workers)
+    elif args.command == "measure":
+        measure(args.students, args.into)
     elif args.command == "one":
         one(args.student, args.set)
     return 0
