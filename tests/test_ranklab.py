@@ -310,3 +310,14 @@ def test_reduced_motion_and_tiny_rankings(browser, tmp_path):
         assert page.tab.evaluate("getComputedStyle(document.querySelector('.rl-cell')).transitionDuration") in ("0s", "")
         assert "No positive" in page.tab.locator(".rl-note").first.inner_text() and np.isnan(page.card("smooth_ap"))
         assert page.card("average_precision", lab=1) == 1
+
+
+@pytest.mark.browser
+def test_everything_fits_a_phone(browser, tmp_path):
+    body = f'<body style="margin:16px">{rank_lab_html()}</body>'
+    with Page(browser, tmp_path, body, width=390, height=900) as page:
+        for name in GRADIENTS:
+            page.tab.check(f'input[value="{name}"]', force=True)
+            wide = page.tab.evaluate("[...document.querySelectorAll('.ranklab *:not(svg *):not(.rl-hidden)')].filter(e => e.getBoundingClientRect().right > 382).map(e => e.className)")
+            assert wide == [] and page.tab.evaluate("document.documentElement.scrollWidth") <= 390, name
+            assert page.tab.evaluate("[...document.querySelectorAll('.rl-stage svg text')].every(t => t.getBoundingClientRect().right < 384)"), name

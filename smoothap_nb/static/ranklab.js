@@ -207,7 +207,7 @@ const CSS = `
 .ranklab .rl-pic.rl-negative{border-color:${COLOURS.negative};border-style:dashed}
 .ranklab fieldset{border:0;margin:0 0 8px;padding:0;min-width:0}
 .ranklab legend{padding:0;font-size:12px;opacity:.8;margin-bottom:4px}
-.ranklab .rl-cards{display:grid;grid-template-columns:repeat(6,1fr);gap:6px}
+.ranklab .rl-cards{display:grid;grid-template-columns:repeat(6,minmax(0,1fr));gap:6px}
 .ranklab .rl-card{position:relative;display:block;padding:6px 8px 8px;border:1px solid var(--rl-line);border-radius:8px;cursor:pointer;margin:0;
  border-top:4px solid var(--rl-colour)}
 .ranklab .rl-card:has(input:checked){background:color-mix(in srgb,var(--rl-colour) 20%,transparent);border-color:var(--rl-colour)}
@@ -236,7 +236,7 @@ const CSS = `
 .ranklab .rl-note{font-size:12.5px;margin:4px 0 8px;min-height:2.7em}
 .ranklab .rl-note.rl-help{min-height:0;opacity:.85}
 .ranklab .rl-hidden{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
-@container (max-width:560px){.ranklab .rl-cards{grid-template-columns:repeat(3,1fr)}.ranklab .rl-sliders{grid-template-columns:1fr}}
+@container (max-width:560px){.ranklab .rl-cards{grid-template-columns:repeat(3,minmax(0,1fr))}.ranklab .rl-card{padding:6px 6px 8px}.ranklab .rl-card small{white-space:normal;line-height:1.15}.ranklab .rl-sliders{grid-template-columns:1fr}}
 @media (prefers-reduced-motion:reduce){.ranklab *{transition:none!important}}
 `;
 
