@@ -316,6 +316,8 @@ def test_page_works_in_a_browser(browser, address, axe, href):
         assert tab.evaluate("[...document.querySelectorAll('img')].filter(i => !i.alt.trim() && !i.closest('button, [aria-label]') || i.complete && !i.naturalWidth).map(i => i.src.slice(0, 80))") == []
         for player in tab.locator("figure.player").all():
             moves(tab, player)
+        for lab in tab.locator(".ranklab").all():
+            lab_moves(tab, lab)
         tab.set_viewport_size({"width": 390, "height": 800})
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390, "the page scrolls sideways on a phone"
         tab.set_viewport_size({"width": 1280, "height": 900})
@@ -340,6 +342,17 @@ def moves(tab, player):
         tab.keyboard.press("End" if value != last else "Home")
         assert bar.input_value() != value and _shown(player) != before, "the slider moved and the frame did not"
         assert bar.get_attribute("aria-valuetext") == player.locator("output").first.inner_text() or player.locator("output").count() > 1
+
+
+def lab_moves(tab, lab):
+    "Every slider of RankLab changes what it draws or says."
+    for bar in lab.locator("input[type=range]:visible:enabled").all():
+        value, before = bar.input_value(), lab.evaluate("e => e.innerText + [...e.querySelectorAll('svg')].map(s => s.outerHTML).join('')")
+        bar.focus()
+        tab.keyboard.press("End" if value != bar.get_attribute("max") else "Home")
+        tab.wait_for_function("([e, old]) => e.innerText + [...e.querySelectorAll('svg')].map(s => s.outerHTML).join('') !== old",
+                              arg=[lab.element_handle(), before], timeout=10_000)
+        assert bar.input_value() != value
 
 
 def _shown(player):
