@@ -228,10 +228,12 @@ def test_a_comparison_becomes_tables_and_plots(tool, tmp_path, monkeypatch):
     results, plots = tool
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     row = lambda value: {"metrics": {"mAP": value, "H-AP": value / 2}, "date": "2026-01-02", "environment": {"hardware": "a laptop", "device": "cpu", "torch": "2"}}
-    rows = {"main/a/seed0": row(0.4), "main/a/seed1": row(0.6), "main/b/seed0": row(0.1), "tau/tau=0.1": row(0.3), "tune/a/lr=1": row(0.9), "main/c/seed0": "cut"}
+    rows = {"main/a/seed0": row(0.4), "main/a/seed1": row(0.6), "main/b/seed0": row(0.1), "tau/tau=0.1": row(0.3), "tune/a/lr=1": row(0.9), "main/c/seed0": "cut",
+            "positives/|P|=4": {"metrics": {}, "not_run": "needs a CUDA device"}, "loss/batch 384": {"metrics": {"forward and backward, ms": 1234.5}}}
     (tmp_path / "claims.json").write_text(json.dumps({"rows": rows}))
     text = results.all_comparisons(DOCS / "results.md")
     assert "| a | 2 | 0.500 (0.400 to 0.600) |" in text and "| tau=0.1 | 1 | 0.300 |" in text and "0.9" not in text and "a laptop" in text
+    assert "| positives | 1 | needs a CUDA device |" in text and "| loss | batch 384 | forward and backward, ms 1,23" in text
     assert set(plots.wanted()) == {"results-comparison-claims-main.png", "results-comparison-claims-tau.png"}
     for draw, data in plots.wanted().values():
         assert plots.to_png(draw(data), "x").startswith(b"\x89PNG")

@@ -20,8 +20,8 @@ def wanted() -> dict[str, tuple]:
     out = {}
     for name, records in results.experiments().items():
         out[results.plot_name("experiment", name)] = (draw_experiment, [{"seed": r.get("seed", 0), "metrics": r["metrics"]} for r in records])
-    for name, families in results.comparisons().items():
-        for family, points in families.items():
+    for name, rows in results.named_rows().items():
+        for family, points in results.families(rows).items():
             out[results.plot_name("comparison", f"{name.removesuffix('.json')} {family}")] = (draw_points, points)
     for bench in results.measurements():
         rows = [{"name": r["name"], "times": r["times"]} for r in bench["rows"] if r["value"] is not None and r.get("times")]

@@ -54,18 +54,25 @@ def measurements() -> list[dict]:
     return [value for value in stored().values() if isinstance(value.get("rows"), list) and "title" in value]
 
 
-def comparisons() -> dict[str, dict[str, dict[str, list[dict]]]]:
-    """Files of named rows, "FAMILY/POINT/seed0" or "FAMILY/POINT": file -> family -> point -> metrics of each seed. Tuning runs are left out."""
-    found: dict[str, dict[str, dict[str, list[dict]]]] = {}
+def named_rows() -> dict[str, dict[str, dict]]:
+    "Files whose rows have names, such as those of the comparison on Glyphs and of the GPU suite: file -> name -> row."
+    found = {}
     for name, value in stored().items():
-        rows = value.get("rows")
-        if not isinstance(rows, dict):
-            continue
-        for key, row in rows.items():
-            family, _, point = key.partition("/")
-            if family == "tune" or not isinstance(row, dict) or not isinstance(row.get("metrics"), dict):
-                continue
-            found.setdefault(name, {}).setdefault(family, {}).setdefault(re.sub(r"/seed\d+$", "", point), []).append(row["metrics"])
+        if isinstance(value.get("rows"), dict):
+            found[name] = {key: row for key, row in value["rows"].items() if isinstance(row, dict) and isinstance(row.get("metrics"), dict)}
+    return found
+
+
+def families(rows: dict[str, dict], retrieval: bool = True) -> dict[str, dict[str, list[dict]]]:
+    """Rows named "FAMILY/POINT/seed0" or "FAMILY/POINT": family -> point -> the metrics of each seed. Tuning runs and rows that were not run are left out.
+
+    `retrieval` keeps those with metrics of retrieval, or those without.
+    """
+    found: dict[str, dict[str, list[dict]]] = {}
+    for key, row in rows.items():
+        family, _, point = key.partition("/")
+        if family != "tune" and row["metrics"] and any(k in row["metrics"] for k in METRICS) == retrieval:
+            found.setdefault(family, {}).setdefault(re.sub(r"/seed\d+$", "", point), []).append(row["metrics"])
     return found
 
 
@@ -73,7 +80,7 @@ def comparisons() -> dict[str, dict[str, dict[str, list[dict]]]]:
 
 def table(header: list[str], rows: list[list]) -> str:
     "A Markdown table."
-    written = ["| " + " | ".join(str(cell) for cell in line) + " |" for line in [header, *rows]]
+    written = ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in [header, *rows]]
     return "\n".join([written[0].replace("|  |", "| |", 1), "|" + "---|" * len(header), *written[1:]])
 
 
@@ -143,20 +150,30 @@ def number(value: float) -> str:
 
 
 def all_comparisons(page: Path) -> str:
-    "A table and a plot for each family of points of each comparison."
+    "A table and a plot for each family of points, other measurements as tables, and what was not run."
     parts = []
-    for name, families in comparisons().items():
-        title, rows = Path(name).stem, stored()[name]["rows"].values()
-        env = next((r["environment"] for r in rows if isinstance(r, dict) and isinstance(r.get("environment"), dict)), {})
-        dates = sorted({r["date"] for r in rows if isinstance(r, dict) and "date" in r})
+    for name, rows in named_rows().items():
+        title = Path(name).stem
+        env = next((r["environment"] for r in rows.values() if isinstance(r.get("environment"), dict)), {})
+        dates = sorted({r["date"] for r in rows.values() if "date" in r})
         where = f" Run on {env.get('hardware')} ({env.get('device')}, torch {env.get('torch')})" if env else ""
         where += (f", {dates[0]}" + (f" to {dates[-1]}" if dates[-1] != dates[0] else "")) if dates else ""
-        parts.append(f"### {title}\n\nFrom `{name}`: one dot is one seed." + (f"{where}." if where else ""))
-        for family, points in families.items():
+        parts.append(f"### {title}\n\nFrom `{name}`; one dot is one seed." + (f"{where}." if where else ""))
+        for family, points in families(rows).items():
             keys = [k for k in METRICS if any(k in m for seeds in points.values() for m in seeds)]
             lines = [[point, len(seeds), *(spread([m[k] for m in seeds if k in m]) if any(k in m for m in seeds) else "" for k in keys)] for point, seeds in points.items()]
             alt = f"{title}, {family}: metrics of each point on held-out classes, one dot for each seed; the table below has the numbers"
             parts.append(f"**{family}**\n\n![{alt}](images/{plot_name('comparison', f'{title} {family}')})\n\n{table(['', 'seeds', *keys], lines)}")
+        measured = [[family, point, ", ".join(f"{key} {number(value) if isinstance(value, (int, float)) else value}" for key, value in metrics.items())]
+                    for family, points in families(rows, retrieval=False).items() for point, seeds in points.items() for metrics in seeds]
+        if measured:
+            parts.append(table(["what", "of", "measured"], measured))
+        waiting: dict[tuple, int] = {}
+        for key, row in rows.items():
+            if not row["metrics"]:
+                waiting[key.partition("/")[0], str(row.get("not_run", "no reason given"))] = waiting.get((key.partition("/")[0], str(row.get("not_run", "no reason given"))), 0) + 1
+        if waiting:
+            parts.append(table(["not run", "rows", "why"], [[family, count, why] for (family, why), count in waiting.items()]))
     return "\n\n".join(parts) or "No comparison has been recorded: not run."
 
 
@@ -202,7 +219,7 @@ def memory(page: Path) -> str:
 def passed_over(page: Path) -> str:
     "Files of docs/results that this page shows nothing of."
     shown = [*measurements(), *(r for group in experiments().values() for r in group)]
-    left = [name for name, value in stored().items() if not any(value is s for s in shown) and name not in comparisons()]
+    left = [name for name, value in stored().items() if not any(value is s for s in shown) and name not in named_rows()]
     damaged = sorted(p.name for p in RESULTS.glob("*.json") if p.name not in stored())
     lines = [f"- `{name}`: of another kind, shown elsewhere" for name in left] + [f"- `{name}`: cannot be read, passed over" for name in damaged]
     return "\n".join(lines) or "Every file is shown."
