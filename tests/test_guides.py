@@ -260,6 +260,9 @@ def test_rows_that_were_not_run_say_so(tool, tmp_path, monkeypatch):
     assert "| peak memory, B = 9 | needs a CUDA device |" in results.all_benchmarks(DOCS / "results.md")
     text = results.memory(DOCS / "large_batches.md")
     assert "not run: needs a CUDA device" in text and "2,500 MB" in text
+    (tmp_path / "suite.json").write_text(json.dumps({"rows": {"training/gradient caching": {"metrics": {"cached, batch 4096, MB": 9000.0}}}}))
+    results.stored.cache_clear()
+    assert "| suite | training/gradient caching: cached, batch 4096 | 9,000 MB |" in results.memory(DOCS / "large_batches.md")
 
 
 def test_an_unknown_part_is_refused(tool, tmp_path):

@@ -213,6 +213,12 @@ def memory(page: Path) -> str:
             if "memory" in row["name"] and (megabytes(row) is not None or row["value"] is None):
                 size = "not run: " + row["note"] if row["value"] is None else f"{number(megabytes(row))} MB"
                 rows.append([bench["title"].split(":")[0], row["name"], size])
+    for name, stored_rows in named_rows().items():
+        for key, row in stored_rows.items():
+            rows += [[Path(name).stem, f"{key}: {what.removesuffix(', MB').removesuffix('MB') or 'one step'}", f"{number(value)} MB"]
+                     for what, value in row["metrics"].items() if what.endswith("MB") and value]
+            if "caching" in key and not row["metrics"]:
+                rows.append([Path(name).stem, key, f"not run: {row.get('not_run', 'no reason given')}"])
     return table(["benchmark", "what", "peak memory"], rows)
 
 
