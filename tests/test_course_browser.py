@@ -1,0 +1,119 @@
+"A new student opens a set as it is handed out, makes a well-known mistake, reads the message, opens the hint, and gets it right: in a real JupyterLab."
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
+SET = "set5_rambo"
+HAND = 'def toy_ranks():\n    return {}\n\n\ndef toy_value():\n    return 5.96\n\n\ndef toy_extreme():\n    return "largest"\n'
+RULE = "def backward_rule(distances, g, lam):\n    return {}(nearest_ranks(distances) - nearest_ranks(distances {} lam * g)) / lam\n"
+
+
+@pytest.fixture(scope="module")
+def lab_url(tmp_path_factory, root):
+    "JupyterLab in the folder that a student gets: the set without solutions, and the file with the checks."
+    import nbformat
+
+    pytest.importorskip("jupyterlab")
+    preprocessors = pytest.importorskip("nbgrader.preprocessors")
+    home = tmp_path_factory.mktemp("student")
+    (home / "work").mkdir()
+    nb = nbformat.read(root / "course" / "source" / SET / f"{SET}.ipynb", as_version=4)
+    for step in (preprocessors.ClearSolutions(), preprocessors.ClearHiddenTests(), preprocessors.LockCells()):
+        nb, _ = step.preprocess(nb, {})
+    nbformat.write(nb, home / "work" / f"{SET}.ipynb")
+    shutil.copy(root / "course" / "smoothap_course.py", home / "work")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    env = os.environ | {f"JUPYTER_{name}_DIR": str(home / name) for name in ("DATA", "CONFIG", "RUNTIME")} | {"IPYTHONDIR": str(home / "ipython")}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), env.get("PYTHONPATH", "")]))
+    with open(home / "log", "w") as log:
+        server = subprocess.Popen([sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
+                                   "--IdentityProvider.token=", f"--ServerApp.root_dir={home / 'work'}"], env=env, stdout=log, stderr=log)
+    url = f"http://127.0.0.1:{port}"
+    for _ in range(240):
+        try:
+            urllib.request.urlopen(url + "/api", timeout=5)
+            break
+        except OSError:
+            if server.poll() is not None:
+                raise RuntimeError((home / "log").read_text()[-2000:])
+            time.sleep(.5)
+    yield url
+    server.terminate()
+    try:
+        server.wait(30)
+    except subprocess.TimeoutExpired:
+        server.kill()
+
+
+class Student:
+    "Looks for cells by what stands in them, types, runs, reads."
+
+    def __init__(self, tab):
+        self.tab = tab
+
+    def cell(self, words):
+        for _ in range(60):  # cells are made as they come into view
+            found = self.tab.locator(".jp-CodeCell", has_text=words)
+            if found.count():
+                found.first.scroll_into_view_if_needed()
+                return found.first
+            self.tab.evaluate("document.querySelector('.jp-WindowedPanel-outer').scrollBy(0, 500)")
+            self.tab.wait_for_timeout(200)
+        raise AssertionError(f"no cell with {words!r}")
+
+    def run(self, words, code=None) -> str:
+        "Type `code` into the cell, run it, return what it prints."
+        cell = self.cell(words)
+        before = cell.locator(".jp-InputPrompt").inner_text()
+        cell.locator(".cm-content").click()
+        if code:
+            self.tab.keyboard.press("Control+a")
+            self.tab.keyboard.insert_text(code)
+        self.tab.keyboard.press("Control+Enter")
+        cell = self.cell(code.split("\n")[1].strip() if code else words)
+        for _ in range(480):
+            now = cell.locator(".jp-InputPrompt").inner_text()
+            if now != before and "*" not in now and any(c.isdigit() for c in now):
+                break
+            self.tab.wait_for_timeout(250)
+        self.tab.wait_for_timeout(500)
+        return "".join(cell.locator(".jp-OutputArea-output").all_inner_texts()) if cell.locator(".jp-OutputArea-output").count() else ""
+
+
+def test_a_student_works_through_a_set(chromium, lab_url):
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1300, "height": 1500})
+        tab.set_default_timeout(120_000)
+        tab.goto(f"{lab_url}/lab/tree/{SET}.ipynb?reset", wait_until="domcontentloaded")
+        tab.wait_for_selector(".jp-Notebook .jp-CodeCell")
+        student = Student(tab)
+        student.run("def nearest_ranks")
+        student.run("def toy_ranks")
+        assert "is not written yet" in student.run("check(toy_ranks")
+        student.run("def toy_ranks", HAND.format("toy.argsort().tolist()"))
+        told = student.run("check(toy_ranks")
+        assert "ARGSORT ONCE" in told and "want  [4, 1, 5, 2, 3]" in told and 'section "A rank is an argmin"' in told and "Traceback" not in told
+        student.run("def toy_ranks", HAND.format("[4, 1, 5, 2, 3]"))
+        assert student.run("check(toy_ranks").count("✓") == 3
+        student.run("def backward_rule", RULE.format("-", "+"))
+        assert "THE RULE FOR SCORES" in student.run("check(backward_rule")
+        hint = tab.locator(".jp-MarkdownCell details", has_text="chain rule")
+        assert not hint.locator("p").first.is_visible()
+        hint.locator("summary").click()
+        assert hint.locator("p").first.is_visible()
+        student.run("def backward_rule", RULE.format("", "-"))
+        assert student.run("check(backward_rule").count("✓") == 2
+        browser.close()
