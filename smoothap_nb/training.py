@@ -494,7 +494,7 @@ class Training:
     plan: BatchPlan
     times: Timetable
     data: object
-    labels: Tensor  # (N, L) of the training images, the classes of each level numbered from 0; on the device
+    labels: Tensor  # (N, L) of the training images, the classes of each level numbered from 0; on the CPU
     held_out: list  # what `look` measures: (name, function of nothing that returns the metric)
     device: torch.device
     precision: torch.dtype
@@ -518,11 +518,16 @@ class Training:
         return Prefetcher(self.data, self.plan, self.times.steps if until is None else until, self.step, workers, self.device,
                           self.engine.process_index, self.engine.num_processes)
 
+    def labels_of(self, indices) -> Tensor:
+        "(B, L) labels of chosen images, where the device can fetch them without being waited for."
+        labels = self.labels[torch.as_tensor(indices)]
+        return labels.pin_memory() if self.device.type == "cuda" else labels
+
     def fetch(self, step: int) -> tuple[Tensor, Tensor, int]:
         "One step's pictures of this process, the labels (B, L) of the whole batch, and the epoch."
         indices, epoch = self.plan(step)
         images, _ = self.data.batch(share_of(indices, self.engine.process_index, self.engine.num_processes), draw=epoch + 1)
-        return images, self.labels[torch.as_tensor(indices, device=self.labels.device)], epoch
+        return images, self.labels_of(indices), epoch
 
     def embed(self, images: Tensor) -> Tensor:
         "Embeddings of this process's pictures, in the run's precision."
@@ -660,7 +665,7 @@ def prepare(experiment: Experiment, run: Path, device: torch.device | None = Non
     if device.type == "cuda":
         data = _on_device(data, experiment, device)
     scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
-    training = Training(experiment, Path(run), model, forward, loss, optimizers, plan, timetable(experiment, len(plan.sampler)), data, labels.to(device), [],
+    training = Training(experiment, Path(run), model, forward, loss, optimizers, plan, timetable(experiment, len(plan.sampler)), data, labels, [],
                         device, precision, scaler, engine)
     training.held_out = [(name, lambda measure=measure: measure(training)) for name, measure in held_out]
     return training
@@ -740,7 +745,7 @@ def fit(training: Training, progress: bool = True, tensorboard: bool = True) -> 
                     break
                 indices, epoch = training.plan(training.step)
                 waited += batch.waited
-                value = _advance_or_explain(training, batch.images, training.labels[torch.as_tensor(indices, device=training.labels.device)])
+                value = _advance_or_explain(training, batch.images, training.labels_of(indices))
                 images_seen += len(indices)
                 bar.update()
                 last = training.step == total

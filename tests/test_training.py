@@ -576,3 +576,16 @@ def test_a_word_as_weight_is_the_losss_own():
 
     assert Objective({"name": "recall", "weight": "log"}).losses[0].weight == "log"
     assert Objective({"terms": [{"name": "recall", "weight": 0.5}]}).weights == [0.5]
+
+
+@pytest.mark.slow
+def test_a_compiled_network_trains_and_is_saved_plain(tmp_path):
+    ends = {}
+    for name in (True, False):
+        training = started(tmp_path / str(name), tiny(optim__compile=name, optim__steps=3, log_every=1))
+        ends[name] = run_all(training).keys(), [row["loss"] for row in T.read_log(training.run)]
+    assert ends[True][0] == ends[False][0] and ends[True][1] == pytest.approx(ends[False][1], rel=1e-3)
+    training = started(tmp_path / "True", tiny(optim__compile=True, optim__steps=3, log_every=1))
+    assert training.resume()
+    T.finish(training)
+    assert T.load_run(tmp_path / "True", "cpu")[0] is not None
