@@ -1,6 +1,6 @@
 """A training batch of photographs, random crops of 224 px: from JPEG files of about 500 x 400 px by Pillow, or from the decoded cache
 (squares of 256 px), on a CPU. The files are made up (smooth colours under grain), JPEG quality 90. `DataLoader` is PyTorch's, with as many persistent worker
-processes as we take threads, on the same transform. Rates are pictures per second; waiting is the share of time that a consumer which
+processes as we take threads, on the same transform. Rates are pictures per second (on a machine with other work they fall, the ratios less so); waiting is the share of time that a consumer which
 works as long as one batch takes to be read spends waiting for the next."""
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def rows(tiny: bool):
         cache = DecodedCache(photos, Path(folder) / "cache", side=side, workers=2, progress=False)
         places = np.arange(count)
         bytes_each = np.mean([p.stat().st_size for p in photos.paths])
-        config = {"batch": batch, "size": size, "side": side, "JPEG bytes": round(float(bytes_each)), "cache bytes": 3 * side * side}
+        config = {"batch": batch, "size": size, "side": side, "JPEG bytes": round(float(bytes_each)), "cache bytes": 3 * side * side,
+                  "load of the machine": round(os.getloadavg()[0], 1)}
 
         def plan(step):
             return np.roll(places, -step * batch)[:batch], 0
