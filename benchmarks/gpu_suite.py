@@ -384,8 +384,8 @@ def measure_items(path: Path = FILE, device: str | None = None, minutes: float =
             glyph = "run" in (item.config or {})
             found = item.measure(device, tiny, rows) if glyph else {"metrics": item.measure(device, tiny)}
             rows[item.name] = {**here, **found, "seconds": round(time.perf_counter() - begun, 1)}
-        except (NotHere, torch.cuda.OutOfMemoryError) as error:
-            rows[item.name] = {"metrics": {}, "not_run": str(error).splitlines()[0]}
+        except (RuntimeError, ValueError) as error:  # one row that fails, or does not fit, must not end the list
+            rows[item.name] = {"metrics": {}, "not_run": (str(error).splitlines() or [type(error).__name__])[0]}
         order = dict.fromkeys([*(i.name for i in items()), *rows])
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps({"rows": {name: rows[name] for name in order if name in rows}}, indent=1, ensure_ascii=False) + "\n")

@@ -106,9 +106,6 @@ def registry() -> dict[str, Entry]:
     """Every experiment of the papers' tables by name.
 
     An experiment whose authors' code differs from their paper stands there twice, as NAME and as NAME@code.
-
-    Returns:
-        dict of `Entry` by name, in the order of the papers' tables.
     """
     recipes, listed, out = read_papers("recipes.toml"), read_papers("registry.toml"), {}
     for name, entry in listed["experiments"].items():
@@ -133,12 +130,6 @@ def registry() -> dict[str, Entry]:
 
 def find_entry(name: str) -> Entry:
     """The entry of that name.
-
-    Args:
-        name: one out of `registry()`.
-
-    Returns:
-        Entry: the experiment, its settings, and where each setting comes from.
 
     Raises:
         ConfigError: an unknown name, with the nearest known one.
@@ -165,11 +156,7 @@ def show_entry(entry: Entry) -> str:
 # %% ../nbs/20_reproduction.ipynb #9e9c189e
 @functools.cache
 def paper_rows() -> tuple[dict, ...]:
-    """Every number that the papers report, from `papers/results.csv`.
-
-    Returns:
-        one dict of text per number: paper, table, dataset, protocol, method, backbone, batch_size, embedding_dim, metric, value, note.
-    """
+    "Every number that the papers report: paper, table, dataset, protocol, method, backbone, batch_size, embedding_dim, metric, value, note."
     with open(PAPERS / "results.csv", newline="", encoding="utf-8") as file:
         return tuple(csv.DictReader(file))
 
@@ -528,19 +515,22 @@ def glyph_runs(device: str = "cpu") -> list[GlyphRun]:
             runs.append(GlyphRun(f"{name}/{entry['label']}={value:g}", entry["method"], "test", seeds[0], round(steps * share), tuple(settings.items()), True))
     return runs
 
-# %% ../nbs/20_reproduction.ipynb #5f08ea3b
+# %% ../nbs/20_reproduction.ipynb #cad3e21c
 def tuned_settings(method: str, rows: dict, device: str = "cpu") -> tuple:
     """The settings of the method's best tuning run.
 
     Raises:
-        ConfigError: a tuning run is missing.
+        ConfigError: a tuning run is missing, or all of them failed.
     """
     wanted = [r for r in glyph_runs(device) if r.grid == "tune" and r.method == method]
     missing = [r.name for r in wanted if not _done(rows, r.name)]
     if missing:
         raise ConfigError(f"{method} is not tuned yet ({len(missing)} of {len(wanted)} runs are missing): smoothap reproduce glyphs --grid tune")
     select = read_papers("glyphs.toml")["methods"][method]["select"]
-    return max(wanted, key=lambda r: rows[r.name]["metrics"][select]).settings
+    good = [r for r in wanted if rows[r.name]["metrics"]]
+    if not good:
+        raise ConfigError(f"every tuning run of {method} failed, so there is nothing to choose from: {rows[wanted[0].name]['failed']}")
+    return max(good, key=lambda r: rows[r.name]["metrics"][select]).settings
 
 
 def glyph_experiment(run: GlyphRun, rows: dict, device: str = "cpu", changes: dict | None = None) -> Experiment:
@@ -604,7 +594,7 @@ def _in_a_process(run: GlyphRun, experiment: Experiment, device: str) -> dict:
         raise ConfigError(f"{run.name} failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
     return json.loads(done.stdout.splitlines()[-1])
 
-# %% ../nbs/20_reproduction.ipynb #3ec6951a
+# %% ../nbs/20_reproduction.ipynb #208b00fe
 def read_rows(path) -> tuple[dict, list[str]]:
     """The rows of a comparison, and what is wrong with the file (nothing where it does not exist yet).
 
@@ -655,12 +645,14 @@ def glyph_grid(grid: str = "all", device: str = "cpu", path=None, workers: int =
         experiment = glyph_experiment(run, rows, device, changes)
         same = next((name for name, row in rows.items() if row.get("split") == run.split and row.get("method") == run.method
                      and _same(row["config"], experiment.to_dict())), None)
-        row = {**rows[same], "same_run_as": rows[same].get("same_run_as", same)} if same else (_in_a_process if device == "cpu" else run_glyphs)(run, experiment, device)
+        row = {**rows[same], "same_run_as": rows[same].get("same_run_as", same)} if same else _attempt(run, experiment, device)
         with lock:
             rows[run.name] = row
             known = {name: rows[name] for name in dict.fromkeys([*(r.name for r in runs), *rows]) if name in rows}
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, json.dumps({"rows": known}, indent=1, ensure_ascii=False) + "\n")
+        if row.get("failed"):
+            return say(f"{run.name}: failed, {row['failed']}")
         say(f"{run.name}: mAP {row['metrics']['mAP']:.4f}, R@1 {row['metrics']['R@1']:.4f} ({'same run as ' + same if same else str(row['seconds']) + ' s'})")
 
     for part in GRIDS if grid == "all" else (grid,):
@@ -671,9 +663,22 @@ def glyph_grid(grid: str = "all", device: str = "cpu", path=None, workers: int =
     return rows
 
 
+def _attempt(run: GlyphRun, experiment: Experiment, device: str) -> dict:
+    "The row of a run; a run whose numbers left the finite is a row too, one that says so and has no metrics."
+    from smoothap_nb.training import RunError
+
+    try:
+        return (_in_a_process if device == "cpu" else run_glyphs)(run, experiment, device)
+    except (ConfigError, RunError, ValueError) as error:
+        if not any(word in str(error) for word in ("NaN", "the loss is")):
+            raise
+        return {"method": run.method, "seed": run.seed, "split": run.split, "settings": dict(run.settings), "metrics": {}, "failed": str(error), "config": experiment.to_dict()}
+
+
 def _done(rows: dict, name: str) -> bool:
-    "Is the row there, with numbers? (The GPU suite also writes rows that say why they were not run.)"
-    return bool(rows.get(name, {}).get("metrics"))
+    "Is the row there, with numbers or with a failure? (The GPU suite also writes rows that say why they were not run.)"
+    row = rows.get(name, {})
+    return bool(row.get("metrics") or row.get("failed"))
 
 
 def _same(a: dict, b: dict) -> bool:
@@ -744,26 +749,12 @@ def _main_values(rows: dict, metric: str) -> dict[str, list[float]]:
 
 
 def claims(rows: dict) -> list[Verdict]:
-    """Every claim of glyphs.toml, decided from the rows.
-
-    Args:
-        rows: of `read_rows`.
-
-    Returns:
-        list of `Verdict`, one per claim, in the file's order.
-    """
+    "Every claim of glyphs.toml, decided from the rows."
     return [judge(claim, rows) for claim in read_papers("glyphs.toml")["claims"]]
 
 
 def claims_table(verdicts: list[Verdict]) -> str:
-    """The claims as a Markdown table: what is claimed, where, the means (lowest to highest) of each row, and the verdict.
-
-    Args:
-        verdicts: what `claims` gives.
-
-    Returns:
-        the table, one line per claim.
-    """
+    "The claims as a Markdown table: what is claimed, where, the means (lowest to highest) of each row, and the verdict."
     lines = ["| claim | source | metric | here | verdict |", "|---|---|---|---|---|"]
     for v in verdicts:
         points = dict(point for a, high, b, low in v.pairs for point in ((a, high), (b, low)))
@@ -835,7 +826,7 @@ def ablation_figure(rows: dict):
         ax.set_axis_off()
     return fig, "; ".join(said)
 
-# %% ../nbs/20_reproduction.ipynb #d336daea
+# %% ../nbs/20_reproduction.ipynb #0f67efaa
 def read_runs(folder) -> tuple[dict[str, list[dict]], list[str]]:
     """Every stored result of a folder.
 
@@ -854,14 +845,7 @@ def read_runs(folder) -> tuple[dict[str, list[dict]], list[str]]:
 
 
 def reproduction_page(folder) -> str:
-    """docs/reproduction.md as it follows from the registry and the results in a folder.
-
-    Args:
-        folder: where the results' JSON files are.
-
-    Returns:
-        the page, Markdown.
-    """
+    "docs/reproduction.md as it follows from the registry and the results in a folder."
     runs, complaints = read_runs(folder)
     entries = registry()
     listed = [e for e in entries.values() if not e.name.endswith("@code")]
@@ -946,7 +930,7 @@ def _guesses(entries: list[Entry]) -> str:
 def _provenance(rows: dict) -> str:
     "Where and when the rows of the comparison were made."
     wanted = {run.name for run in glyph_runs()}
-    rows = {name: row for name, row in rows.items() if name in wanted and _done(rows, name)}
+    rows = {name: row for name, row in rows.items() if name in wanted and row["metrics"]}
     if not rows:
         return "Not run."
     places = dict.fromkeys((r["environment"]["commit"], r["environment"]["hardware"], f"torch {r['environment']['torch']}", r["date"]) for r in rows.values())

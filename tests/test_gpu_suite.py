@@ -95,3 +95,12 @@ def test_the_command_line(tmp_path):
     listed = run("--list", "--only", "list/", "--out", str(tmp_path / "none.json"))
     assert listed.returncode == 0 and listed.stdout.split("\n")[0] == "not run  list/RaMBO, 1e5 scores"
     assert run("--tiny").returncode == 2
+
+
+def test_a_row_that_fails_does_not_end_the_list(tmp_path, monkeypatch):
+    def broken(device, tiny):
+        raise RuntimeError("CUDA error: something")
+
+    monkeypatch.setattr(suite, "items", lambda: [suite.Item("bad", broken), *some(["good"])()])
+    rows = suite.measure_items(tmp_path / "rows.json", "cpu", tiny=True, **quiet)
+    assert rows["bad"]["not_run"] == "CUDA error: something" and rows["good"]["metrics"]

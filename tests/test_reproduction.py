@@ -324,3 +324,31 @@ def test_rows_that_say_not_run_are_neither_tuned_nor_counted(tmp_path):
     page = rp.reproduction_page(tmp_path)
     assert "| loss/batch 384 | not run: needs a CUDA device |" in page and page.count("Not run.") == 2
     assert {v.verdict for v in rp.claims(rows)} == {"not run"}
+
+
+def test_a_run_that_leaves_the_finite_is_a_row_and_loses_the_tuning(tmp_path, monkeypatch):
+    def in_a_process(run, experiment, device):
+        if "lr=0.003" in run.name:
+            raise ConfigError(f"{run.name} failed: RunError: the loss is nan at step 3")
+        return {"method": run.method, "split": run.split, "metrics": {"mAP": 0.5 + 0.1 * ("0.03" in run.name), "R@1": 0.5}, "seconds": 1.0, "config": experiment.to_dict()}
+
+    monkeypatch.setattr(rp, "_in_a_process", in_a_process)
+    said = []
+    rows = rp.glyph_grid("tune", path=tmp_path / "rows.json", only="tune/smooth-ap", say=said.append)
+    assert dict(rp.tuned_settings("smooth-ap", rows)) == {"optim.lr": 0.001, "optim.head_lr": 0.001, "loss.tau": 0.03}
+    assert sum("failed" in line for line in said) == 2 and len(rp.read_rows(tmp_path / "rows.json")[0]) == 4
+    monkeypatch.setattr(rp, "_in_a_process", lambda *a: (_ for _ in ()).throw(ConfigError("pytorch-metric-learning is not installed")))
+    with pytest.raises(ConfigError, match="not installed"):
+        rp.glyph_grid("tune", path=tmp_path / "rows.json", only="tune/triplet", say=said.append)
+
+
+def test_the_command_line_lists_shows_and_names_the_nearest():
+    from typer.testing import CliRunner
+
+    from smoothap_nb.cli import app
+
+    run = lambda *words: CliRunner().invoke(app, ["reproduce", *words])
+    assert "HAPPIER Table 1, HAPPIER" in run("--list", "sop/happier").stdout
+    assert "# Smooth-AP 5.3" in run("sop/smooth-ap-bs384", "--show").stdout
+    assert "did you mean 'sop/csl'" in str(run("sop/cls").exception)
+    assert "--list" in str(run().exception)
