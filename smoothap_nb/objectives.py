@@ -50,7 +50,9 @@ def loss_from_config(settings: dict, class_labels: Tensor | None = None, dim: in
         import smoothap_nb
 
         kind = getattr(smoothap_nb, LOSSES[name][0])
-    class_labels = torch.arange(2)[:, None] if class_labels is None else class_labels
+    if class_labels is None:  # only to try the settings: as many levels as they speak of
+        levels = settings.get("margins")
+        class_labels = torch.arange(2)[:, None].repeat(1, max(1, len(levels)) if isinstance(levels, list) else 1)
     given = {"class_labels": class_labels, "num_classes": len(class_labels), "dim": dim, "embedding_size": dim}
     return _build(kind, name, settings, given)
 

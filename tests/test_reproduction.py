@@ -296,7 +296,7 @@ def test_times_of_toy_sizes():
 
 
 SAMPLE = ("sop/smooth-ap-bs384@code", "inshop/rambo-log", "cub/margin", "vehicleid/fast-ap", "inat-full/sum-nsm", "inat-base/sigmoid", "faces/senet-smooth-ap",
-          "dyml-vehicle/happier", "dyml-product/csl")
+          "dyml-vehicle/happier", "dyml-product/csl", "inat-full/csl")
 RETRIEVAL = [name for name, entry in rp.registry().items() if entry.measure == "retrieval"]
 
 

@@ -589,3 +589,9 @@ def test_a_compiled_network_trains_and_is_saved_plain(tmp_path):
     assert training.resume()
     T.finish(training)
     assert T.load_run(tmp_path / "True", "cpu")[0] is not None
+
+
+def test_margins_of_many_levels_pass_the_trial_of_settings():
+    from smoothap_nb.objectives import Objective
+
+    assert len(Objective({"name": "csl", "margins": [0.4, 0.3, 0.2]}).losses[0].margins) == 3
