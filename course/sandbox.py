@@ -115,7 +115,7 @@ class SandboxedExecute(Execute):
 
     def __init__(self, *args, **keywords):
         super().__init__(*args, **keywords)
-        self.kernel_manager_class, self.shutdown_kernel, self.store_widget_state = SandboxedKernel, "immediate", False
+        self.kernel_manager_class, self.store_widget_state = SandboxedKernel, False
 
     def preprocess(self, nb, resources, km=None):
         self.limits = {**LIMITS, **SLOW_SETS.get(resources["nbgrader"]["assignment"], {})}

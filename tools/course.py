@@ -215,7 +215,10 @@ def write_marks(results: dict) -> None:
 
 
 def measure(students: int, into: Path) -> None:
-    "Grade `students` right and as many blank submissions of every set in a folder of its own, and store what 50 students would take."
+    """Grade `students` right and as many blank submissions of every set in a folder of its own, and store what 50 students would take.
+
+    CPU time (of nbgrader and of the kernels) is stored beside wall time, because others may use the machine.
+    """
     sys.path.insert(0, str(ROOT))
     from benchmarks.harness import environment
 

@@ -258,8 +258,21 @@ def teaching(page) -> str:
             f"{where['hardware']} (torch {where['torch']}), {found['date']}, commit {where['commit']}; `{found['command']}`.")
 
 
+def grading(page) -> str:
+    "What grading a class takes."
+    found = stored().get("course.json")
+    if not found:
+        return "Not measured yet: `python tools/course.py measure`."
+    rows = [[f"set {name[3]}", f"{one['cpu_s']:.1f} s", f"{one['wall_s']:.1f} s"] for name, one in found["per_submission"].items()]
+    whole, where = found["class_of_50"], found["environment"]
+    return (f"{table(['problem set', 'CPU of one submission', 'wall, by submission'], rows)}\n\n"
+            f"So 50 submissions of each of the {len(rows)} sets take {whole['cpu_min_over_two_cores']:.0f} minutes of two cores that have nothing else to do: extrapolated from the CPU time of "
+            f"{found['submissions_per_set']} submissions per set (one right, one blank), graded two at a time. The wall times were taken with a load of {found['load_of_the_machine']} on "
+            f"{where['hardware']['cores']} cores ({where['hardware']['cpu']}), {where['date']}, commit {where['commit']}; `{found['command']}`.")
+
+
 BLOCKS = {
-    "teaching": teaching,
+    "teaching": teaching, "grading": grading,
     "demo": demo, "experiments": all_experiments, "comparisons": all_comparisons, "benchmarks": all_benchmarks, "memory": memory, "passed-over": passed_over,
     "migration": computed("migration"), "conventions": computed("conventions"), "protocols": computed("protocols"),
     "gradients": computed("gradients"),
