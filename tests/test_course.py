@@ -215,6 +215,14 @@ def test_release_gives_nothing_away(released):
         assert text.count("raise NotImplementedError()") >= len([c for c in source(name).cells if c.cell_type == "code" and marks(c).get("solution")])
 
 
+@pytest.mark.course
+@pytest.mark.parametrize("name", [n for n in SETS if n not in SLOW])
+def test_source_validates_by_nbgrader_itself(released, name):
+    done = subprocess.run([sys.executable, "-m", "nbgrader", "validate", f"source/{name}/{name}.ipynb"], cwd=released, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
+    assert "Success! Your notebook passes all the tests." in done.stdout, done.stdout + done.stderr
+
+
 # A class, through nbgrader and the sandbox
 
 def sandboxed(test):
