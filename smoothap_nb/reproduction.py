@@ -106,6 +106,9 @@ def registry() -> dict[str, Entry]:
     """Every experiment of the papers' tables by name.
 
     An experiment whose authors' code differs from their paper stands there twice, as NAME and as NAME@code.
+
+    Returns:
+        dict of `Entry` by name, in the order of the papers' tables.
     """
     recipes, listed, out = read_papers("recipes.toml"), read_papers("registry.toml"), {}
     for name, entry in listed["experiments"].items():
@@ -130,6 +133,12 @@ def registry() -> dict[str, Entry]:
 
 def find_entry(name: str) -> Entry:
     """The entry of that name.
+
+    Args:
+        name: one out of `registry()`.
+
+    Returns:
+        Entry: the experiment, its settings, and where each setting comes from.
 
     Raises:
         ConfigError: an unknown name, with the nearest known one.
@@ -156,7 +165,11 @@ def show_entry(entry: Entry) -> str:
 # %% ../nbs/20_reproduction.ipynb #9e9c189e
 @functools.cache
 def paper_rows() -> tuple[dict, ...]:
-    "Every number that the papers report: paper, table, dataset, protocol, method, backbone, batch_size, embedding_dim, metric, value, note."
+    """Every number that the papers report, from `papers/results.csv`.
+
+    Returns:
+        one dict of text per number: paper, table, dataset, protocol, method, backbone, batch_size, embedding_dim, metric, value, note.
+    """
     with open(PAPERS / "results.csv", newline="", encoding="utf-8") as file:
         return tuple(csv.DictReader(file))
 
@@ -749,12 +762,26 @@ def _main_values(rows: dict, metric: str) -> dict[str, list[float]]:
 
 
 def claims(rows: dict) -> list[Verdict]:
-    "Every claim of glyphs.toml, decided from the rows."
+    """Every claim of glyphs.toml, decided from the rows.
+
+    Args:
+        rows: of `read_rows`.
+
+    Returns:
+        list of `Verdict`, one per claim, in the file's order.
+    """
     return [judge(claim, rows) for claim in read_papers("glyphs.toml")["claims"]]
 
 
 def claims_table(verdicts: list[Verdict]) -> str:
-    "The claims as a Markdown table: what is claimed, where, the means (lowest to highest) of each row, and the verdict."
+    """The claims as a Markdown table: what is claimed, where, the means (lowest to highest) of each row, and the verdict.
+
+    Args:
+        verdicts: what `claims` gives.
+
+    Returns:
+        the table, one line per claim.
+    """
     lines = ["| claim | source | metric | here | verdict |", "|---|---|---|---|---|"]
     for v in verdicts:
         points = dict(point for a, high, b, low in v.pairs for point in ((a, high), (b, low)))
@@ -845,7 +872,14 @@ def read_runs(folder) -> tuple[dict[str, list[dict]], list[str]]:
 
 
 def reproduction_page(folder) -> str:
-    "docs/reproduction.md as it follows from the registry and the results in a folder."
+    """docs/reproduction.md as it follows from the registry and the results in a folder.
+
+    Args:
+        folder: where the results' JSON files are.
+
+    Returns:
+        the page, Markdown.
+    """
     runs, complaints = read_runs(folder)
     entries = registry()
     listed = [e for e in entries.values() if not e.name.endswith("@code")]
