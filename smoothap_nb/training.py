@@ -29,17 +29,17 @@ from tqdm.auto import tqdm
 from .config import ConfigError, Experiment, OptimConfig, experiment_from_dict, load_experiment, reason, to_toml
 from .evaluation import evaluate
 from .large_batches import cached_backward, gather_rows
-from .loading import Prefetcher, share_of
+from .loading import PhotoTransform, Prefetcher, share_of
 from .models import EmbeddingModel, ImageTransform
 from .objectives import LOSSES, Objective, loss_from_config
-from .sampling import MPerClassSampler
+from .sampling import sampler_from_config
 
 # %% auto #0
 __all__ = ['HARMLESS', 'rate_at', 'Timetable', 'timetable', 'BatchPlan', 'RunError', 'write_atomic', 'save_checkpoint',
            'load_checkpoint', 'pack', 'unpack', 'random_states', 'restore_random', 'compact_labels', 'dataset_for',
-           'transform_for', 'sampler_for', 'optimizers_for', 'pick_device', 'place', 'pick_precision', 'environment',
-           'open_run', 'RunLog', 'read_log', 'engine_for', 'embed', 'Training', 'prepare', 'fit', 'look', 'finish',
-           'save_model', 'load_run']
+           'transform_for', 'optimizers_for', 'pick_device', 'place', 'pick_precision', 'environment', 'open_run',
+           'RunLog', 'read_log', 'engine_for', 'embed', 'Training', 'prepare', 'fit', 'look', 'finish', 'save_model',
+           'load_run']
 
 # %% ../nbs/14_training.ipynb #e6465333
 def rate_at(step: int, steps: int, warmup: int = 0, schedule: str = "cosine", floor: float = 0.0, milestones: tuple = (), gamma: float = 0.3) -> float:
@@ -236,35 +236,9 @@ def dataset_for(experiment: Experiment, split: str):
                         experiment.data.workers, damaged_share=experiment.data.damaged_share)
 
 
-def transform_for(experiment: Experiment) -> ImageTransform:
+def transform_for(experiment: Experiment) -> ImageTransform | PhotoTransform:
     "How a user's own picture is prepared for this experiment's model."
-    return ImageTransform(experiment.data.size, gray=True, fit="pad") if experiment.data.name == "glyphs" else ImageTransform(experiment.data.size)
-
-
-def sampler_for(experiment: Experiment, labels: Tensor):
-    """The sampler that the experiment names, over images with these labels.
-
-    Args:
-        experiment: its `batch` says which.
-        labels: (N, L) coarse to fine.
-
-    Raises:
-        ConfigError, ValueError: classes or super-classes too few for the batch.
-    """
-    from smoothap_nb import sampling
-
-    batch, seed, every, fine = experiment.batch, experiment.seed, labels.numpy(), labels[:, -1].numpy()
-    if batch.sampler == "m_per_class":
-        return MPerClassSampler(fine, batch.classes, batch.images, seed)
-    if batch.sampler == "m_per_class_official":
-        return sampling.OfficialMPerClassSampler(fine, batch.classes, batch.images, seed)
-    if labels.shape[1] < 2:
-        raise ConfigError(f"batch.sampler = {batch.sampler!r} needs labels with a coarser level above the classes; {experiment.data.name} has one level here")
-    if batch.sampler == "super_pairs":
-        return sampling.SuperPairSampler(every, batch.classes * batch.images, batch.per_pair, seed=seed)
-    if batch.sampler == "super_pairs_random":
-        return sampling.RandomSuperPairSampler(every, batch.classes, batch.images, batch.super_classes, batch.per_pair, seed)
-    return sampling.HierarchicalSampler(every, batch.classes, batch.images, batch.super_classes, seed)
+    return ImageTransform(experiment.data.size, gray=True, fit="pad") if experiment.data.name == "glyphs" else PhotoTransform.from_config(experiment.data)
 
 
 def optimizers_for(model: EmbeddingModel, loss: nn.Module, experiment: Experiment) -> list[torch.optim.Optimizer]:
@@ -649,7 +623,7 @@ def prepare(experiment: Experiment, run: Path, device: torch.device | None = Non
     places, held_out = _set_aside(experiment, data)
     chosen = data.labels.cpu() if places is None else data.labels.cpu()[places]
     labels = compact_labels(data.labels.cpu() if experiment.data.levels == 0 else data.labels.cpu()[:, -experiment.data.levels:])
-    plan = BatchPlan(sampler_for(experiment, chosen), None if places is None else places.numpy())
+    plan = BatchPlan(sampler_from_config(experiment.batch, chosen, experiment.seed), None if places is None else places.numpy())
     torch.manual_seed(experiment.seed)
     model = place(EmbeddingModel(experiment.model), device).train()
     classes = labels.unique(dim=0)
