@@ -5,6 +5,7 @@
 # %% ../nbs/10_glyphs.ipynb #85c852f4
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import json
@@ -277,8 +278,9 @@ def write_glyphs(store: GlyphStore, path: Path, key: str) -> None:
     table = json.dumps(store.table)
     content = save(tensors, {"key": key, "table": table, "sha256": _checksum(tensors, table)})
     for stray in path.parent.glob(f"{path.stem}-*.tmp"):  # of a process that was killed
-        if time.time() - stray.stat().st_mtime > 3600:
-            stray.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # another writer's, just moved into place
+            if time.time() - stray.stat().st_mtime > 3600:
+                stray.unlink()
     handle, name = tempfile.mkstemp(prefix=f"{path.stem}-", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
