@@ -438,7 +438,8 @@ def test_leaving_the_loop_ends_the_threads(photos, error):
 
 
 LOOP = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is started with Ctrl-C ignored
 sys.path.insert(0, sys.argv[1])
 from test_loading import Photos, plan
 from smoothap_nb.loading import Prefetcher
