@@ -524,7 +524,7 @@ def glyph_runs(device: str = "cpu") -> list[GlyphRun]:
         for point in entry["points"]:
             settings = {**point}
             share = settings.pop("steps", 1.0)
-            value = plan["base"]["batch.images"] * point["batch.classes"] if entry["label"] == "B" else list(settings.values())[-1]
+            value = {"B": plan["base"]["batch.images"] * point.get("batch.classes", 0), "steps": round(steps * share)}.get(entry["label"]) or list(settings.values())[-1]
             runs.append(GlyphRun(f"{name}/{entry['label']}={value:g}", entry["method"], "test", seeds[0], round(steps * share), tuple(settings.items()), True))
     return runs
 
@@ -841,12 +841,12 @@ def ablation_figure(rows: dict):
     plan = read_papers("glyphs.toml")
     names = [n for n in plan["ablations"] if any(key.startswith(f"{n}/") for key in rows)]
     fig, axes = plt.subplots(-(-len(names) // 4), 4, figsize=(8.6, 2.1 * -(-len(names) // 4)), squeeze=False)
-    said = []
+    said, roles = [], {"happier": "h_ap", "smooth-ap": "smooth_ap", "proxy-nca": "exact"}
     for ax, name in zip(axes.flat, names):
         metric = next((c["metric"] for c in plan["claims"] if str(c["order"][0]).startswith(f"{name}/")), "mAP")
         points = [(run.name.split("=")[-1], rows[run.name]["metrics"][metric]) for run in glyph_runs() if run.name.startswith(f"{name}/") and run.name in rows]
         spread = max((max(v) - min(v) for v in _main_values(rows, metric).values() if len(v) > 1), default=0.0)
-        ax.errorbar(range(len(points)), [v for _, v in points], yerr=spread / 2, **role({"happier": "h_ap"}.get(plan["ablations"][name]["method"], "smooth_ap" if "smooth" in plan["ablations"][name]["method"] else "rambo")), marker="o", capsize=3)
+        ax.errorbar(range(len(points)), [v for _, v in points], yerr=spread / 2, **role(roles.get(plan["ablations"][name]["method"], "rambo")), marker="o", capsize=3)
         ax.set(xticks=range(len(points)), xticklabels=[x for x, _ in points], xlabel=plan["ablations"][name]["label"], ylabel=metric, title=name.replace("-", " "))
         said.append(f"{name}: best at {max(points, key=lambda p: p[1])[0]}")
     for ax in axes.flat[len(names):]:

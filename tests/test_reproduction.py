@@ -64,6 +64,8 @@ def test_ablations_turn_one_knob_with_batches_of_the_same_size():
         run = runs[f"batch-same-images/B={B}"]
         assert run.steps == round(350 * 128 / B) and dict(run.settings) == {"batch.classes": B // 4}
         assert runs[f"batch-same-steps/B={B}"].steps == 350
+    for method in ("smooth-ap", "happier", "proxy-nca"):
+        assert [runs[f"longer-{method}/steps={steps}"].steps for steps in (350, 1400)] == [350, 1400]
 
 
 def test_a_claim_holds_only_where_the_seeds_are_apart():
