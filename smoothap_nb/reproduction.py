@@ -626,7 +626,7 @@ def read_rows(path) -> tuple[dict, list[str]]:
 
 
 def glyph_grid(grid: str = "all", device: str = "cpu", path=None, workers: int = 1, changes: dict | None = None, only: str = "", minutes: float = 0, say=print) -> dict:
-    """Do the runs of a grid that are not in the file yet; each row is stored as soon as it is done.
+    """Do the runs of a grid that are not in the file yet, or there with other settings than the plan's; each row is stored as soon as it is done.
 
     Args:
         grid: "tune", "main", "ablations" or "all".
@@ -669,7 +669,10 @@ def glyph_grid(grid: str = "all", device: str = "cpu", path=None, workers: int =
         say(f"{run.name}: mAP {row['metrics']['mAP']:.4f}, R@1 {row['metrics']['R@1']:.4f} ({'same run as ' + same if same else str(row['seconds']) + ' s'})")
 
     for part in GRIDS if grid == "all" else (grid,):
-        todo = [r for r in runs if r.grid == part and not _done(rows, r.name) and only in r.name]
+        todo = [r for r in runs if r.grid == part and only in r.name and not (_done(rows, r.name) and _of_the_plan(r, rows, device, changes))]
+        for run in todo:
+            if _done(rows, run.name):
+                say(f"{run.name}: made with other settings than the plan's, so it is done again")
         with ThreadPoolExecutor(workers) as pool:
             for waiting in [pool.submit(one, r) for r in todo]:
                 waiting.result()
@@ -692,6 +695,18 @@ def _done(rows: dict, name: str) -> bool:
     "Is the row there, with numbers or with a failure? (The GPU suite also writes rows that say why they were not run.)"
     row = rows.get(name, {})
     return bool(row.get("metrics") or row.get("failed"))
+
+
+def _of_the_plan(run: GlyphRun, rows: dict, device: str = "cpu", changes: dict | None = None) -> bool:
+    "Was the row made with the settings that the plan gives the run now?"
+    try:
+        planned = glyph_experiment(run, rows, device, changes)
+    except ConfigError:  # the tuning is gone, so nobody can tell
+        return True
+    try:
+        return _same(experiment_from_dict(rows[run.name]["config"]).to_dict(), planned.to_dict())
+    except (ConfigError, KeyError):
+        return False
 
 
 def _same(a: dict, b: dict) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from smoothap_nb import reproduction as rp
 from smoothap_nb.config import ConfigError
+from smoothap_nb.glyphs import Glyphs
+from smoothap_nb.sampling import MPerClassSampler
 
 TOY = {"batch.classes": 4, "evaluate.classes": 12, "optim.steps": 1, "optim.warmup": 0, "data.size": 32, "model.dim": 16}
 
@@ -57,9 +60,11 @@ def test_every_claim_names_rows_that_exist():
 
 def test_ablations_turn_one_knob_with_batches_of_the_same_size():
     runs = {r.name: r for r in rp.glyph_runs()}
+    labels = Glyphs("train", size=32).labels[:, -1].numpy()
     for name in ("positives/|P|=4", "positives/|P|=8", "positives/|P|=16"):
         settings = dict(runs[name].settings)
-        assert settings["batch.classes"] * settings["batch.images"] == 128
+        sizes = [len(batch) for batch in MPerClassSampler(labels, settings["batch.classes"], settings["batch.images"])]
+        assert abs(sum(sizes) / len(sizes) - 128) < 5  # on average: classes are ragged
     for B in (64, 128, 256, 384):
         run = runs[f"batch-same-images/B={B}"]
         assert run.steps == round(350 * 128 / B) and dict(run.settings) == {"batch.classes": B // 4}
@@ -342,6 +347,30 @@ def test_a_run_that_leaves_the_finite_is_a_row_and_loses_the_tuning(tmp_path, mo
     monkeypatch.setattr(rp, "_in_a_process", lambda *a: (_ for _ in ()).throw(ConfigError("pytorch-metric-learning is not installed")))
     with pytest.raises(ConfigError, match="not installed"):
         rp.glyph_grid("tune", path=tmp_path / "rows.json", only="tune/triplet", say=said.append)
+
+
+def test_a_row_of_other_settings_is_named_and_done_again(tmp_path, monkeypatch):
+    done = []
+    row = lambda run, experiment, device: done.append(run.name) or {"method": run.method, "split": run.split, "metrics": {"mAP": 0.5, "R@1": 0.5}, "config": experiment.to_dict(), "seconds": 1}
+    monkeypatch.setattr(rp, "_in_a_process", row)
+    path, said = tmp_path / "rows.json", []
+    rp.glyph_grid("tune", path=path, only="tune/smooth-ap", say=said.append)
+    assert len(done) == 4
+    rows = json.loads(path.read_text())
+    name = done[0]
+    rows["rows"][name]["config"]["optim"]["steps"] += 1
+    path.write_text(json.dumps(rows))
+    said.clear()
+    found = rp.glyph_grid("tune", path=path, only="tune/smooth-ap", say=said.append)
+    assert done[4:] == [name] and f"{name}: made with other settings than the plan's" in said[0]
+    assert found[name]["config"]["optim"]["steps"] == rp.read_papers("glyphs.toml")["budget"]["tune_steps"]
+
+
+def test_the_rows_of_this_tree_belong_to_the_plan():
+    rows, trouble = rp.read_rows(Path(__file__).parents[1] / rp.glyph_file())
+    assert not trouble
+    old = [run.name for run in rp.glyph_runs() if run.name in rows and not rp._of_the_plan(run, rows)]
+    assert not old, f"smoothap reproduce glyphs --workers 2 would do {old} again"
 
 
 def test_the_command_line_lists_shows_and_names_the_nearest():
