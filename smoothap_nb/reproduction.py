@@ -931,7 +931,7 @@ def _by_table() -> dict[tuple, list[dict]]:
 
 def _table(rows: list[dict], runs: dict) -> str:
     "One table of a paper: a line for each row and each experiment that answers for it."
-    lines = ["| data | method | experiment | paper | obtained | gap | commit | hardware | date |", "|---|---|---|---|---|---|---|---|---|"]
+    lines = ["| data | method | experiment | paper | obtained | gap | commit, hardware, date |", "|---|---|---|---|---|---|---|"]
     groups: dict[tuple, list[dict]] = {}
     for row in rows:
         protocol = row["protocol"] if row["dataset"] == "VehicleID" or row["paper"] == "RaMBO" and row["table"] == "6" else ""
@@ -942,9 +942,9 @@ def _table(rows: list[dict], runs: dict) -> str:
         # only a batch size that tells two rows of one method apart is worth its place
         several = len({b for d, p, m, b in groups if (d, m) == (dataset, method)}) > 1
         name = method + (f", batch {batch}" if several and batch else "")
-        paper = ", ".join(f"{c['metric']} {c['value'] or '–'}" for c in cells)
+        paper = ", ".join(f"{c['metric']}\N{NO-BREAK SPACE}{c['value'] or '–'}" for c in cells)
         for entry in entries or [None]:
-            line = [data, name, f"cited: {why}", paper, "", "", "", "", ""] if entry is None else [data, name, _how(kind, entry), paper, *_measured(cells, runs.get(entry.name, []))]
+            line = [data, name, f"cited: {why}", paper, "", "", ""] if entry is None else [data, name, _how(kind, entry), paper, *_measured(cells, runs.get(entry.name, []))]
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |")
     return "\n".join(lines)
 
@@ -955,16 +955,16 @@ def _how(kind: str, entry: Entry) -> str:
 
 
 def _measured(cells: list[dict], runs: list[dict]) -> list[str]:
-    "Obtained, gap, commit, hardware and date of a line."
+    "Obtained, gap, and where and when it was, of a line."
     values = {c["metric"]: v for c in cells if (v := obtained(c, runs))}
     if not values:
-        return ["not run", "", "", "", ""]
+        return ["not run", "", ""]
     means = {metric: sum(v) / len(v) for metric, v in values.items()}
     gaps = {c["metric"]: means[c["metric"]] - p for c in cells if c["metric"] in means and (p := printed(c["value"])) is not None}
-    show = lambda numbers, sign: ", ".join(f"{m} {v:{sign}.3g}" + (" s" if m == "time" else "") if abs(v) < 1 else f"{m} {v:{sign}.1f}" for m, v in numbers.items())
+    show = lambda numbers, sign: ", ".join(f"{m}\N{NO-BREAK SPACE}" + (f"{v:{sign}.3g}" + " s" * (m == "time") if abs(v) < 1 else f"{v:{sign}.1f}") for m, v in numbers.items())
     last, many = runs[-1], f" ({len(runs)} seeds)" if len(runs) > 1 else ""
     here = last["environment"]
-    return [show(means, "") + many, show(gaps, "+"), f"`{here['commit']}`", here["hardware"], last["date"]]
+    return [show(means, "") + many, show(gaps, "+"), f"`{here['commit']}`, {here['hardware']}, {last['date']}"]
 
 
 def _guesses(entries: list[Entry]) -> str:

@@ -250,12 +250,10 @@ def result(name: str = "sop/smooth-ap-bs384", r1: float = 0.795, seed: int = 0, 
 
 
 def line_of(page: str, name: str) -> str:
-    return next(line for line in page.splitlines() if f"`{name}`" in line)
+    return next(line for line in page.splitlines() if f"`{name}`" in line).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_the_page_follows_from_the_results_of_this_tree():
-    from pathlib import Path
-
     docs = Path(rp.__file__).resolve().parent.parent / "docs"
     assert (docs / "reproduction.md").read_text(encoding="utf-8") == rp.reproduction_page(docs / "results"), "run smoothap reproduce --render"
 
@@ -264,7 +262,7 @@ def test_a_result_reaches_its_line_with_gap_and_provenance(tmp_path):
     assert "not run" in line_of(rp.reproduction_page(tmp_path), "sop/smooth-ap-bs384")
     rp._keep(result(), tmp_path / "reproduce-sop.json", print)
     line = line_of(rp.reproduction_page(tmp_path), "sop/smooth-ap-bs384")
-    assert "R@1 79.5, R@10 90.0" in line and "R@1 -0.6, R@10 -1.5" in line and "`abc123` | a GPU | 2026-11-21" in line
+    assert "R@1 79.5, R@10 90.0" in line and "R@1 -0.6, R@10 -1.5" in line and "`abc123`, a GPU, 2026-11-21" in line
     rp._keep(result(r1=0.815, seed=1), tmp_path / "reproduce-sop.json", print)
     assert "R@1 80.5, R@10 90.0 (2 seeds)" in line_of(rp.reproduction_page(tmp_path), "sop/smooth-ap-bs384")
 
