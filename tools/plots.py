@@ -12,7 +12,7 @@ import re
 
 import results
 
-FORMAT = 3  # raise it when the drawing changes
+FORMAT = 4  # raise it when the drawing changes
 
 
 def wanted() -> dict[str, tuple]:
@@ -125,6 +125,8 @@ def draw_points(points: dict):
 
 def draw_times(rows: list[dict]):
     "One row per measurement, one mark per contender, logarithmic time."
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
     plt = style()
     who = list(dict.fromkeys(name for row in rows for name in row["times"]))
     fig, ax = plt.subplots(figsize=(8.2, 0.34 * len(rows) + 1.3))
@@ -132,9 +134,13 @@ def draw_times(rows: list[dict]):
         spots = [(row["times"][name], len(rows) - 1 - height) for height, row in enumerate(rows) if name in row["times"]]
         look = competitor(name, place)
         ax.plot(*zip(*spots), linestyle="", markersize=11 if look["marker"] == "|" else 6, markeredgewidth=2 if look["marker"] == "|" else 1, label=name, **look)
-    ax.set(xscale="log", yticks=range(len(rows)), yticklabels=[short(row["name"]) for row in rows][::-1], xlabel="time of one call (s, logarithmic)", ylabel="measurement")
+    ax.set(xscale="log", yticks=range(len(rows)), yticklabels=[short(row["name"]) for row in rows][::-1], xlabel="time of one call (logarithmic)", ylabel="measurement")
+    times = [time for row in rows for time in row["times"].values()]
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(times) < 100 * min(times) else (1,)))
+    ax.xaxis.set_major_formatter(EngFormatter("s"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_ylim(-0.6, len(rows) - 0.4)
-    ax.tick_params(axis="y", labelsize=8)
+    ax.tick_params(labelsize=8)
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
     return fig
 
