@@ -149,7 +149,7 @@ def test_each_set_keeps_wrong_answers():
     assert set(SETS) - SLOW <= kept
 
 
-def test_mistakes_named_in_the_issue_are_kept_as_wrong_answers():
+def test_well_known_mistakes_are_kept_as_wrong_answers():
     said = "\n".join(path.read_text() for path in WRONG)
     for mistake in ("argsort-once", "query-left-in", "zero-based", "ties-ahead", "ties-behind", "self-counted", "lambda-scale", "max-for-min", "batch-positives"):
         assert f"# says: {mistake}" in said, f"nobody makes the mistake {mistake}"

@@ -17,8 +17,11 @@ RULE = "def backward_rule(distances, g, lam):\n    return {}(nearest_ranks(dista
 
 
 @pytest.fixture(scope="module")
-def lab_url(tmp_path_factory, root):
-    "JupyterLab in the folder that a student gets: the set without solutions, and the file with the checks."
+def lab(tmp_path_factory, root):
+    """JupyterLab in the folder that a student gets: the set without solutions, and the file with the checks.
+
+    With it its home folder, and the answers of the teacher's notebook by their first line.
+    """
     import nbformat
 
     pytest.importorskip("jupyterlab")
@@ -26,6 +29,8 @@ def lab_url(tmp_path_factory, root):
     home = tmp_path_factory.mktemp("student")
     (home / "work").mkdir()
     nb = nbformat.read(root / "course" / "source" / SET / f"{SET}.ipynb", as_version=4)
+    answers = {c.source.split("(")[0]: "".join(line for line in c.source.splitlines(keepends=True) if "### " not in line)
+               for c in nb.cells if c.cell_type == "code" and c.metadata.get("nbgrader", {}).get("solution")}
     for step in (preprocessors.ClearSolutions(), preprocessors.ClearHiddenTests(), preprocessors.LockCells()):
         nb, _ = step.preprocess(nb, {})
     nbformat.write(nb, home / "work" / f"{SET}.ipynb")
@@ -47,7 +52,7 @@ def lab_url(tmp_path_factory, root):
             if server.poll() is not None:
                 raise RuntimeError((home / "log").read_text()[-2000:])
             time.sleep(.5)
-    yield url
+    yield url, home, answers
     server.terminate()
     try:
         server.wait(30)
@@ -90,8 +95,10 @@ class Student:
         return "".join(cell.locator(".jp-OutputArea-output").all_inner_texts()) if cell.locator(".jp-OutputArea-output").count() else ""
 
 
-def test_a_student_works_through_a_set(chromium, lab_url):
+def test_a_student_works_through_a_set(chromium, lab):
     from playwright.sync_api import sync_playwright
+
+    lab_url, home, answers = lab
 
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
@@ -116,4 +123,38 @@ def test_a_student_works_through_a_set(chromium, lab_url):
         assert hint.locator("p").first.is_visible()
         student.run("def backward_rule", RULE.format("", "-"))
         assert student.run("check(backward_rule").count("✓") == 2
+        witness = student.run("def interpolated").splitlines()
+        assert witness[0].split("[")[1] == witness[1].split("[")[1], "finite differences agree with the rule"
+        for task, checks in (("class Percentiles", "check(Percentiles"), ("def first_lambda", "check(first_lambda"), ("def recall_cost", "check(recall_cost"),
+                             ("def extended", "def three_batches")):
+            student.run(task)
+            blank = student.run(checks)
+            assert "is not written yet" in blank and "Traceback" not in blank and "✓" not in blank, task
+            student.run(task, answers[task])
+            told = student.run(checks)
+            assert "✓" in told and "✗" not in told and "want" not in told, f"{task}: {told}"
+        assert "the whole list" in student.run("def ap(distances")
+        answer = tab.locator(".jp-MarkdownCell", has_text="YOUR ANSWER HERE").first
+        answer.scroll_into_view_if_needed()
+        answer.dblclick()
+        answer.locator(".cm-content").click()
+        tab.keyboard.press("Control+a")
+        tab.keyboard.insert_text("The loss scale must leave lambda alone.")
+        tab.keyboard.press("Control+Enter")
+        tab.locator(".jp-RenderedMarkdown", has_text="must leave lambda alone").first.wait_for()
+        tab.keyboard.press("Control+s")
+        tab.wait_for_timeout(2000)
         browser.close()
+    handed_in(home / "work" / f"{SET}.ipynb")
+
+
+def handed_in(path):
+    "What the student saved holds the answers and, run from the top in a fresh kernel, passes every check within the minute."
+    import nbformat
+    from nbclient import NotebookClient
+
+    nb = nbformat.read(path, as_version=4)
+    assert any("must leave lambda alone" in c.source for c in nb.cells if c.cell_type == "markdown")
+    NotebookClient(nb, timeout=60, resources={"metadata": {"path": str(path.parent)}}).execute()  # a failed check raises
+    said = ["".join(o.get("text", "") for o in c.get("outputs", [])) for c in nb.cells if c.metadata.get("nbgrader", {}).get("grade") and c.cell_type == "code"]
+    assert said and all("✓" in text and "✗" not in text for text in said)
