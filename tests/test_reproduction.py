@@ -300,15 +300,12 @@ def test_times_of_toy_sizes():
     assert set(run["metrics"]["times"]) == {"1k", "10k"}
 
 
-SAMPLE = ("sop/smooth-ap-bs384@code", "inshop/rambo-log", "cub/margin", "vehicleid/fast-ap", "inat-full/sum-nsm", "inat-base/sigmoid", "faces/senet-smooth-ap",
-          "dyml-vehicle/happier", "dyml-product/csl", "inat-full/csl")
+SAMPLE = ("sop/smooth-ap-bs384@code", "inshop/rambo-log", "dyml-vehicle/happier")  # in the default tests; the marker has the others
 RETRIEVAL = [name for name, entry in rp.registry().items() if entry.measure == "retrieval"]
 
 
-@pytest.mark.miniature
-@pytest.mark.parametrize("name", RETRIEVAL if __import__("os").environ.get("SMOOTHAP_ALL_MINIATURES") else SAMPLE)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.miniature]) for name in RETRIEVAL])
 def test_an_experiment_runs_from_pictures_to_metrics_on_its_miniature(name, tmp_path):
-    "All of them with SMOOTHAP_ALL_MINIATURES=1 (about half an hour), a sample that meets every data set and kind of loss otherwise."
     run = rp.reproduce(name, miniature=True, record=tmp_path / "r.json", progress=False, say=lambda text: None, device="cpu")
     entry = rp.find_entry(name)
     for row in rp.paper_rows():
