@@ -216,6 +216,20 @@ def test_imports_are_folded_and_work_is_not():
     assert only_prepares("import torch\nfrom a import b\n\nuse_style()") and not only_prepares("import torch\nx = torch.ones(1)") and not only_prepares("%pip install x")
 
 
+def test_long_cells_of_the_library_are_folded_under_their_names_from_lesson_10_on():
+    from quarto_filter import LONG, reader_notebook
+
+    def notebook(number, source):
+        cell = {"cell_type": "code", "source": source, "metadata": {}, "outputs": []}
+        return {"cells": [{"cell_type": "markdown", "source": f"# {number} A title", "metadata": {}}, cell]}
+
+    work = "def _helper():\n    pass\n\n\ndef fit():\n    pass\n" + "# a line\n" * LONG
+    text = lambda number, source: reader_notebook(notebook(number, source))["cells"][-1]["source"]
+    assert f'#| code-summary: "Code: fit ({len(work.splitlines())} lines)"' in text("14", "#| export\n" + work)
+    for number, source in (("03", "#| export\n" + work), ("14", work), ("14", "#| export\nx = 1")):
+        assert "code-fold" not in text(number, source)
+
+
 def test_formulas_become_mathml():
     assert "𝒢" in pages.formula(r"\mathcal G", "inline") and 'mathvariant="normal">&#x003A9;' in pages.formula(r"\Omega", "inline")
     assert pages.formula(r"\begin{aligned}a&=b\\c&=d\end{aligned}", "block").count("<mtr>") == 2

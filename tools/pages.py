@@ -183,7 +183,8 @@ def notebook_body(path: Path) -> str:
             flush()
             code = source_code(re.sub(r"^#\|.*\n?", "", source, flags=re.M))  # without the options that the filter sets for Quarto
             if "#| code-fold: true" in source:
-                code = f'<details class="imports"><summary>Imports</summary>{code}</details>'
+                summary = re.search(r"^#\| code-summary: (.+)$", source, flags=re.M)[1].strip('"')
+                code = f'<details class="imports"><summary>{html.escape(summary)}</summary>{code}</details>'
             parts.append(f'<div class="cell">{code}{"".join(output(o) for o in cell["outputs"])}</div>')
     flush()
     return "\n".join(parts)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The site's notebook filter: a notebook on standard input, the reader's notebook on standard output.
 
-nbdev's directives are taken out of the code, cells that only steer the export are hidden, cells that only import are folded,
-a picture's alternative text moves to where Quarto looks for it, the still picture beside a player stays for readers without scripts, and the first
+nbdev's directives are taken out of the code, cells that only steer the export are hidden, cells that only import are folded, from lesson
+10 on also long cells of the library, a picture's alternative text moves to where Quarto looks for it, the still picture beside a player stays for readers without scripts, and the first
 cell leads to Colab, to the notebook itself and to the reference of the module. Quarto runs it in the notebook's folder;
 the plain pages (tools/pages.py) go through the same function. Standard library only: Quarto's Python may have no other.
 """
@@ -18,6 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DIRECTIVE = re.compile(r"^#\|\s*(default_exp|export|exporti|exports|hide|eval|skip_\w+)\b.*$")
 LIVE = re.compile(r'<figure class="(player|ranklab-figure)"')
+EXPORTED = re.compile(r"#\|\s*exports?i?\b")
+LONG = 40  # lines; in lessons 01 to 08 the code is the subject, and nothing of it is folded
 HIDDEN = re.compile(r"#\|\s*(hide|default_exp)\b")
 
 
@@ -77,6 +79,13 @@ def only_prepares(code: str) -> bool:
     return any(imports) and all(i or ast.unparse(node) == "use_style()" for i, node in zip(imports, body))
 
 
+def summary_of(code: str) -> str:
+    "What a folded cell is called: by the names it defines that are not private, the first few."
+    defined = [node.name for node in ast.parse(code).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    names = [name for name in defined if not name.startswith("_")] or defined
+    return f"Code: {', '.join(names[:4])}{', …' * (len(names) > 4)} ({len(code.splitlines())} lines)" if names else f"Code ({len(code.splitlines())} lines)"
+
+
 def with_noscript(outputs: list[dict]) -> list[dict]:
     "A figure that moves needs no still picture beside it, except where no script runs."
     players = [o for o in outputs if LIVE.search(joined(o.get("data", {}).get("text/html", "")))]
@@ -94,9 +103,12 @@ def with_noscript(outputs: list[dict]) -> list[dict]:
 def reader_notebook(nb: dict) -> dict:
     "The notebook without what only the exporter needs."
     cells = []
+    title = next((m for c in nb["cells"] if c["cell_type"] == "markdown" and (m := re.match(r"# (\d\d) ", joined(c["source"])))), None)
+    fold_long = title is not None and int(title[1]) >= 10
     for cell in nb["cells"]:
         if cell["cell_type"] == "code":
             lines = joined(cell["source"]).splitlines()
+            exported = any(EXPORTED.match(line) for line in lines)
             if any(HIDDEN.match(line) for line in lines):
                 continue
             lines = [line for line in lines if not DIRECTIVE.match(line)]
@@ -108,6 +120,8 @@ def reader_notebook(nb: dict) -> dict:
             head = [f"#| fig-alt: {json.dumps(alt, ensure_ascii=False)}"] if alt else []
             if not outputs and only_prepares("\n".join(lines)):
                 head += ["#| code-fold: true", "#| code-summary: Imports"]
+            elif fold_long and exported and not outputs and len(lines) > LONG:
+                head += ["#| code-fold: true", f"#| code-summary: {json.dumps(summary_of(chr(10).join(lines).strip()), ensure_ascii=False)}"]
             cell = {**cell, "source": "\n".join(head + lines).strip("\n"), "outputs": outputs}
         cells.append(cell)
     links = ways_on(nb)
