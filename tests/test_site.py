@@ -213,7 +213,7 @@ def test_a_player_replaces_its_still_picture():
 def test_imports_are_folded_and_work_is_not():
     from quarto_filter import only_prepares
 
-    assert only_prepares("import torch\nfrom a import b\n\nuse_style()") and not only_prepares("import torch\nx = torch.ones(1)") and not only_prepares("%pip install x")
+    assert only_prepares("import torch\nfrom a import b\n\nuse_style()\ntorch.manual_seed(0);") and not only_prepares("import torch\nx = torch.ones(1)") and not only_prepares("%pip install x")
 
 
 def test_long_cells_of_the_library_are_folded_under_their_names_from_lesson_10_on():

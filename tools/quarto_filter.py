@@ -20,6 +20,7 @@ DIRECTIVE = re.compile(r"^#\|\s*(default_exp|export|exporti|exports|hide|eval|sk
 LIVE = re.compile(r'<figure class="(player|ranklab-figure)"')
 EXPORTED = re.compile(r"#\|\s*exports?i?\b")
 LONG = 40  # lines; in lessons 01 to 08 the code is the subject, and nothing of it is folded
+PREPARES = re.compile(r"use_style\(\)|torch\.(manual_seed|set_num_threads)\(\d+\)")
 HIDDEN = re.compile(r"#\|\s*(hide|default_exp)\b")
 
 
@@ -70,13 +71,13 @@ def ways_on(nb: dict) -> str:
 
 
 def only_prepares(code: str) -> bool:
-    "Whether a cell holds nothing but imports and the call that sets the figures' style."
+    "Whether a cell holds nothing but imports and calls that set the figures' style, the seed or the threads."
     try:
         body = ast.parse(code).body
     except SyntaxError:  # a magic
         return False
     imports = [isinstance(node, (ast.Import, ast.ImportFrom)) for node in body]
-    return any(imports) and all(i or ast.unparse(node) == "use_style()" for i, node in zip(imports, body))
+    return any(imports) and all(i or PREPARES.fullmatch(ast.unparse(node)) for i, node in zip(imports, body))
 
 
 def summary_of(code: str) -> str:
