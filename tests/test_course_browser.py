@@ -10,7 +10,8 @@ import urllib.request
 
 import pytest
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
+# JupyterLab paints when it likes on a busy machine: one more try, and only here
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(900), pytest.mark.flaky(reruns=1)]
 SET = "set5_rambo"
 HAND = 'def toy_ranks():\n    return {}\n\n\ndef toy_value():\n    return 5.96\n\n\ndef toy_extreme():\n    return "largest"\n'
 RULE = "def backward_rule(distances, g, lam):\n    return {}(nearest_ranks(distances) - nearest_ranks(distances {} lam * g)) / lam\n"

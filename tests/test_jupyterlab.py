@@ -11,7 +11,8 @@ import urllib.request
 import nbformat
 import pytest
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
+# JupyterLab paints when it likes on a busy machine: one more try, and only here
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(900), pytest.mark.flaky(reruns=1)]
 LESSON = "03_smooth_ap.ipynb"
 LIVE = ["from smoothap_nb import RankLab\nlab = RankLab([.9, .7, .6, .4], [True, False, True, False])\nlab",
         "print('score is', lab.scores[1])", "lab.scores = [.8, .7, .6, .4]",
@@ -112,11 +113,15 @@ def run_cell(tab, index):
 
 
 def show_cell(tab, selector, scrolls=60):
-    "JupyterLab makes cells as they come into view: scroll until one with `selector` is there."
+    "JupyterLab makes cells as they come into view, and moves them while it does: scroll until one with `selector` is there and stays."
+    found = tab.locator(selector).first
     for _ in range(scrolls):
-        if tab.locator(selector).count():
-            tab.locator(selector).first.scroll_into_view_if_needed()
-            return tab.locator(selector).first
+        if found.count():
+            found.scroll_into_view_if_needed()
+            tab.wait_for_timeout(500)
+            if found.count() and found.is_visible():
+                return found
+            continue
         tab.evaluate("document.querySelector('.jp-WindowedPanel-outer').scrollBy(0, 900)")
         tab.wait_for_timeout(150)
     raise AssertionError(f"no {selector} in the notebook")
@@ -125,7 +130,8 @@ def show_cell(tab, selector, scrolls=60):
 def test_a_lesson_is_readable_untrusted_and_alive_once_run(open_notebook):
     tab = open_notebook(LESSON)
     player = show_cell(tab, ".jp-OutputArea figure.player")
-    assert "once this notebook is trusted or run" in player.inner_text() and player.locator("svg").count() == 0
+    player.get_by_text("once this notebook is trusted or run").first.wait_for()
+    assert player.locator("svg").count() == 0
     still = tab.locator(".jp-OutputArea-child:has(+ .jp-OutputArea-child figure.player) img").first
     assert still.is_visible() and still.evaluate("(img) => img.naturalWidth") > 200
     run_all(tab)
