@@ -78,12 +78,7 @@ def check(function, *inputs, expect, see, on=None, mistakes=None, tol=1e-6, name
     """
     name, on = name or getattr(function, "__name__", "your function"), on or _inputs(inputs, keywords)
     before = copy.deepcopy(inputs)
-    try:
-        got = function(*inputs, **keywords)
-    except NotImplementedError:
-        raise CheckFailed(f"… {name} is not written yet: replace `raise NotImplementedError()` by your code.\n{_read(see)}") from None
-    except Exception as error:
-        raise CheckFailed(f"✗ {name} stopped with {type(error).__name__}: {error}\n  on    {on}\n  want  {_told(expect)}\n{_read(see)}") from error
+    got = _called(function, inputs, keywords, name, f"  on    {on}\n  want  {_told(expect)}\n{_read(see)}", see)
     problem = _difference(got, expect, tol)
     if problem:
         lines = [f"✗ {name}: {problem}", f"  on    {on}", f"  want  {_told(expect)}", f"  got   {_told(got)}"]
@@ -92,6 +87,29 @@ def check(function, *inputs, expect, see, on=None, mistakes=None, tol=1e-6, name
     if _difference(before, inputs, 0):
         raise CheckFailed(f"✗ {name} changed its input in place; work on a copy: scores.clone()\n  on    {on}\n{_read(see)}") from None
     print(f"✓ {name} on {on}")
+
+
+def answer_of(function, *inputs, see, on=None, as_a=lambda value: value, name=None, **keywords):
+    """What a student's function gives, for checks about laws rather than about one value.
+
+    Args:
+        see: (lesson, section).
+        on: the input in words; the input itself when left out.
+        as_a: brings the answer into the form that the checks need, e.g. `list`.
+        name: what to call the function in messages.
+
+    Raises:
+        CheckFailed: not written yet, an exception, nothing returned, or something that `as_a` cannot take.
+    """
+    name, on = name or getattr(function, "__name__", "your function"), on or _inputs(inputs, keywords)
+    where = f"  on    {on}\n{_read(see)}"
+    got = _called(function, inputs, keywords, name, where, see)
+    if got is None:
+        raise CheckFailed(f"✗ {name}: it returned nothing (is there a `return`?)\n{where}")
+    try:
+        return as_a(got)
+    except Exception:  # whatever an answer of another kind makes `as_a` raise
+        raise CheckFailed(f"✗ {name}: something else is asked for; this is a {type(got).__name__}: {_told(got)}\n{where}") from None
 
 
 def check_that(holds, says, see, on=None):
@@ -103,6 +121,15 @@ def check_that(holds, says, see, on=None):
     if not bool(holds):
         raise CheckFailed("\n".join([f"✗ {says}", *([f"  on    {on}"] if on else []), _read(see)])) from None
     print("✓" if on is None else f"✓ {on}")
+
+
+def _called(function, inputs, keywords, name, where, see):
+    try:
+        return function(*inputs, **keywords)
+    except NotImplementedError:
+        raise CheckFailed(f"… {name} is not written yet: replace `raise NotImplementedError()` by your code.\n{_read(see)}") from None
+    except Exception as error:
+        raise CheckFailed(f"✗ {name} stopped with {type(error).__name__}: {error}\n{where}") from error
 
 
 def _read(see) -> str:

@@ -1,7 +1,13 @@
-"Shared by all tests: one torch thread per worker, the folder of golden vectors, where Chromium is."
+"Shared by all tests: one torch thread per worker, the folder of golden vectors, where Chromium is, a JupyterLab."
 
+import contextlib
 import os
 import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -29,3 +35,39 @@ def chromium() -> str:
     if path is None:
         pytest.skip("no chromium on this machine (Debian: apt-get install chromium)")
     return path
+
+
+@pytest.fixture(scope="session")
+def serve_lab(root):
+    "`with serve_lab(home) as url`: JupyterLab on home/work, everything of its own under `home`; nothing is trusted there."
+    pytest.importorskip("jupyterlab")
+
+    @contextlib.contextmanager
+    def serve(home: Path):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        env = os.environ | {f"JUPYTER_{name}_DIR": str(home / name) for name in ("DATA", "CONFIG", "RUNTIME")} | {"IPYTHONDIR": str(home / "ipython")}
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), env.get("PYTHONPATH", "")]))
+        with open(home / "log", "w") as log:
+            server = subprocess.Popen([sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
+                                       "--IdentityProvider.token=", f"--ServerApp.root_dir={home / 'work'}"], env=env, stdout=log, stderr=log)
+        url = f"http://127.0.0.1:{port}"
+        try:
+            for _ in range(240):
+                try:
+                    urllib.request.urlopen(url + "/api", timeout=5)
+                    break
+                except OSError:
+                    if server.poll() is not None:
+                        raise RuntimeError((home / "log").read_text()[-2000:])
+                    time.sleep(.5)
+            yield url
+        finally:
+            server.terminate()
+            try:
+                server.wait(30)
+            except subprocess.TimeoutExpired:
+                server.kill()
+
+    return serve

@@ -102,7 +102,7 @@ def test_blank_fails_every_check(name):
     failed = play(nb)
     assert set(graded(nb)) <= set(failed)
     for cell in graded(nb):
-        assert "not written yet" in failed[cell] or "NotImplementedError" in failed[cell], f"{cell}: {failed[cell]}"
+        assert "is not written yet" in failed[cell], f"{cell}: {failed[cell]}"
 
 
 @pytest.mark.parametrize("path", marked(WRONG, key=lambda p: p.parent.name))
@@ -175,6 +175,24 @@ def test_check_says_what_and_where():
 ])
 def test_check_names_other_faults(answer, words):
     assert words in failing(answer, torch.tensor([1.0, 2.0]), expect=[0.0, 1.0])
+
+
+def missing():
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize("function, words", [
+    (missing, "missing is not written yet"), (lambda: None, "returned nothing"), (lambda: 1 / 0, "stopped with ZeroDivisionError"),
+    (lambda: 3, "something else is asked for; this is a int: 3"), (lambda: ["a"], "this is a list: ['a']"),
+])
+def test_answer_of_names_faults(function, words):
+    with pytest.raises(smoothap_course.CheckFailed) as caught:
+        smoothap_course.answer_of(function, see=("01", "A rank is a count"), on="nothing", as_a=lambda found: [float(x) for x in found])
+    assert words in str(caught.value) and "lesson 01" in str(caught.value)
+
+
+def test_answer_of_gives_the_answer():
+    assert smoothap_course.answer_of(lambda n: range(n), 2, see=("01", "A rank is a count"), as_a=list) == [0, 1]
 
 
 def test_check_passes_what_is_equal(capsys):

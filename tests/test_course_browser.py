@@ -1,64 +1,47 @@
 "A new student opens a set as it is handed out, makes a well-known mistake, reads the message, opens the hint, and gets it right: in a real JupyterLab."
 
-import os
 import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
+from pathlib import Path
 
+import nbformat
 import pytest
 
 # JupyterLab paints when it likes on a busy machine: one more try, and only here
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900), pytest.mark.flaky(reruns=1)]
+SETS = sorted(path.stem for path in (Path(__file__).parent.parent / "course" / "source").glob("set*/set*.ipynb") if path.stem == path.parent.name)
 SET = "set5_rambo"
 HAND = 'def toy_ranks():\n    return {}\n\n\ndef toy_value():\n    return 5.96\n\n\ndef toy_extreme():\n    return "largest"\n'
 RULE = "def backward_rule(distances, g, lam):\n    return {}(nearest_ranks(distances) - nearest_ranks(distances {} lam * g)) / lam\n"
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory, root):
-    """JupyterLab in the folder that a student gets: the set without solutions, and the file with the checks.
-
-    With it its home folder, and the answers of the teacher's notebook by their first line.
-    """
-    import nbformat
-
-    pytest.importorskip("jupyterlab")
+def handed_out(root, name):
+    "A set as students get it."
     preprocessors = pytest.importorskip("nbgrader.preprocessors")
+    nb = nbformat.read(root / "course" / "source" / name / f"{name}.ipynb", as_version=4)
+    for step in (preprocessors.ClearSolutions(), preprocessors.ClearHiddenTests(), preprocessors.LockCells()):
+        nb, _ = step.preprocess(nb, {})
+    return nb
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory, root, serve_lab):
+    """JupyterLab in the folder that a student gets: the sets without solutions, and the file with the checks; beside them each set as its teacher has it.
+
+    With it its home folder, and the answers of the teacher's notebook of `SET` by their first line.
+    """
     home = tmp_path_factory.mktemp("student")
     (home / "work").mkdir()
+    for name in SETS:
+        nbformat.write(handed_out(root, name), home / "work" / f"{name}.ipynb")
+        shutil.copy(root / "course" / "source" / name / f"{name}.ipynb", home / "work" / f"teacher_{name}.ipynb")
+    for beside in (root / "course" / "source").glob("set*/*.py"):
+        shutil.copy(beside, home / "work")
     nb = nbformat.read(root / "course" / "source" / SET / f"{SET}.ipynb", as_version=4)
     answers = {c.source.split("(")[0]: "".join(line for line in c.source.splitlines(keepends=True) if "### " not in line)
                for c in nb.cells if c.cell_type == "code" and c.metadata.get("nbgrader", {}).get("solution")}
-    for step in (preprocessors.ClearSolutions(), preprocessors.ClearHiddenTests(), preprocessors.LockCells()):
-        nb, _ = step.preprocess(nb, {})
-    nbformat.write(nb, home / "work" / f"{SET}.ipynb")
     shutil.copy(root / "course" / "smoothap_course.py", home / "work")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    env = os.environ | {f"JUPYTER_{name}_DIR": str(home / name) for name in ("DATA", "CONFIG", "RUNTIME")} | {"IPYTHONDIR": str(home / "ipython")}
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), env.get("PYTHONPATH", "")]))
-    with open(home / "log", "w") as log:
-        server = subprocess.Popen([sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
-                                   "--IdentityProvider.token=", f"--ServerApp.root_dir={home / 'work'}"], env=env, stdout=log, stderr=log)
-    url = f"http://127.0.0.1:{port}"
-    for _ in range(240):
-        try:
-            urllib.request.urlopen(url + "/api", timeout=5)
-            break
-        except OSError:
-            if server.poll() is not None:
-                raise RuntimeError((home / "log").read_text()[-2000:])
-            time.sleep(.5)
-    yield url, home, answers
-    server.terminate()
-    try:
-        server.wait(30)
-    except subprocess.TimeoutExpired:
-        server.kill()
+    with serve_lab(home) as url:
+        yield url, home, answers
 
 
 class Student:
@@ -151,7 +134,6 @@ def test_a_student_works_through_a_set(chromium, lab):
 
 def handed_in(path):
     "What the student saved holds the answers and, run from the top in a fresh kernel, passes every check within the minute."
-    import nbformat
     from nbclient import NotebookClient
 
     nb = nbformat.read(path, as_version=4)
@@ -159,3 +141,38 @@ def handed_in(path):
     NotebookClient(nb, timeout=60, resources={"metadata": {"path": str(path.parent)}}).execute()  # a failed check raises
     said = ["".join(o.get("text", "") for o in c.get("outputs", [])) for c in nb.cells if c.metadata.get("nbgrader", {}).get("grade") and c.cell_type == "code"]
     assert said and all("✓" in text and "✗" not in text for text in said)
+
+
+@pytest.mark.parametrize("kind", ["", "teacher_"], ids=["handed out", "with its solutions"])
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_opens_and_runs(chromium, lab, name, kind):
+    "Run All in JupyterLab: the teacher's notebook ticks every check down to its last cell; a blank one stops at its first task and says what is not written."
+    from playwright.sync_api import sync_playwright
+
+    lab_url, home, _ = lab
+    path = home / "work" / f"{kind}{name}.ipynb"
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1300, "height": 1500})
+        tab.set_default_timeout(120_000)
+        tab.goto(f"{lab_url}/lab/tree/{path.name}?reset", wait_until="domcontentloaded")
+        tab.wait_for_selector(".jp-Notebook .jp-CodeCell")
+        tab.locator("#jp-main-statusbar").get_by_text("| Idle").first.wait_for()
+        tab.get_by_role("menuitem", name="Run", exact=True).click()
+        tab.get_by_text("Run All Cells", exact=True).first.click()
+        for _ in range(120):
+            tab.wait_for_timeout(1000)
+            tab.keyboard.press("Control+s")
+            cells = [c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code" and c.source.strip()]
+            failed = ["\n".join(o.traceback) for c in cells for o in c.outputs if o.output_type == "error"]
+            if failed or cells[-1].execution_count:
+                break
+        browser.close()
+    checks = [c for c in cells if c.metadata.get("nbgrader", {}).get("grade")]
+    said = ["".join(o.get("text", "") for o in c.outputs) for c in checks]
+    if kind:
+        assert not failed, failed[0]
+        assert all(c.execution_count for c in cells) and all("✓" in text and "✗" not in text for text in said)
+    else:
+        assert len(failed) == 1 and "is not written yet" in failed[0] and "lesson" in failed[0] and "Traceback" not in failed[0], failed
+        assert checks[0].execution_count and not any(c.execution_count for c in checks[1:]) and not any("✓" in text for text in said)

@@ -1,12 +1,6 @@
 "JupyterLab for real: a fresh clone's figures are visible before anything runs, and alive afterwards; RankLab talks to Python both ways."
 
-import os
 import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 
 import nbformat
 import pytest
@@ -20,54 +14,17 @@ LIVE = ["from smoothap_nb import RankLab\nlab = RankLab([.9, .7, .6, .4], [True,
         "    ax.set(xlabel='x', ylabel='y')\n    return fig\nexplore(draw, alt='x', live=True, tau=[.1, .01, .001])", "print('drawn at', seen)"]
 
 
-SET = "set1_ranks_and_ties"
-
-
-def student_copy(course, folder):
-    "A problem set as students get it, with its helper beside it."
-    from nbgrader.preprocessors import ClearHiddenTests, ClearSolutions
-
-    nb = nbformat.read(course / "source" / SET / f"{SET}.ipynb", as_version=4)
-    for clear in (ClearSolutions(), ClearHiddenTests()):
-        nb, _ = clear.preprocess(nb, {})
-    nbformat.write(nb, folder / f"{SET}.ipynb")
-    shutil.copy(course / "smoothap_course.py", folder)
-
-
 @pytest.fixture(scope="module")
-def lab_url(tmp_path_factory, root):
+def lab_url(tmp_path_factory, root, serve_lab):
     "A JupyterLab on a copy of one lesson and a live notebook, with a data folder of its own: nothing is trusted there."
-    pytest.importorskip("jupyterlab")
     home = tmp_path_factory.mktemp("lab")
     (home / "work").mkdir()
     shutil.copy(root / "nbs" / LESSON, home / "work")
     live = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": "python3", "display_name": "python3", "language": "python"}})
     live.cells = [nbformat.v4.new_code_cell(source) for source in LIVE]
     nbformat.write(live, home / "work" / "live.ipynb")
-    student_copy(root / "course", home / "work")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    env = os.environ | {f"JUPYTER_{name}_DIR": str(home / name) for name in ("DATA", "CONFIG", "RUNTIME")} | {"IPYTHONDIR": str(home / "ipython")}
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), env.get("PYTHONPATH", "")]))
-    with open(home / "log", "w") as log:
-        server = subprocess.Popen([sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
-                                   "--IdentityProvider.token=", f"--ServerApp.root_dir={home / 'work'}"], env=env, stdout=log, stderr=log)
-    url = f"http://127.0.0.1:{port}"
-    for _ in range(240):
-        try:
-            urllib.request.urlopen(url + "/api", timeout=5)
-            break
-        except OSError:
-            if server.poll() is not None:
-                raise RuntimeError((home / "log").read_text()[-2000:])
-            time.sleep(.5)
-    yield url
-    server.terminate()
-    try:
-        server.wait(30)
-    except subprocess.TimeoutExpired:
-        server.kill()
+    with serve_lab(home) as url:
+        yield url
 
 
 @pytest.fixture
@@ -184,21 +141,3 @@ def test_ranklab_and_explore_live(open_notebook):
     said = tab.locator(".jp-CodeCell").nth(4).locator(".jp-OutputArea-output").inner_text()
     drawn = [float(x) for x in said.split("[")[1].strip(" ]\n").split(",")]
     assert drawn[0] == pytest.approx(.01) and .01 < drawn[-1] < .1, "a value between the stops"
-
-
-def test_a_student_works_on_a_set(open_notebook):
-    "Not written, written wrongly, written well: each time the cell of checks says so."
-    tab = open_notebook(f"{SET}.ipynb")
-    until_idle(tab)
-    run_cell(tab, 0)
-    answer, checks = tab.locator(".jp-CodeCell").nth(1), tab.locator(".jp-CodeCell").nth(2)
-    for code, told in (("", "rank_from_last is not written yet"), ("return sorted(range(len(scores)), key=scores.__getitem__)", "ARGSORT ONCE"),
-                       ("return [sum(other < score for other in scores) for score in scores]", "✓ rank_from_last")):
-        if code:
-            answer.locator(".cm-content").click()
-            tab.keyboard.press("Control+a")
-            tab.keyboard.insert_text(f"def rank_from_last(scores):\n    {code}")
-        run_cell(tab, 1)
-        run_cell(tab, 2)
-        checks.locator(".jp-OutputArea").get_by_text(told).first.wait_for()
-    assert "Traceback" not in checks.inner_text() and "site-packages" not in checks.inner_text()
