@@ -350,14 +350,18 @@ def search(image, gallery_folder, model: nn.Module, transform: Callable, k: int 
     finally:
         model.train(was_training)
     scores = (found.embeddings @ query).clamp(-1, 1)
-    order = scores.sort(descending=True, stable=True).indices.tolist()
-    results = [Result(found.paths[i], scores[i].item()) for i in order if own is None or found.paths[i].resolve() != own]
+    results = []
+    for i in scores.sort(descending=True, stable=True).indices.tolist():
+        if own is None or found.paths[i].resolve() != own:  # asks the disk: only as far down as answers are wanted
+            results.append(Result(found.paths[i], scores[i].item()))
+        if len(results) == k:
+            break
     if not results:
         raise ValueError(f"{gallery_folder} holds no picture but the query itself; include_query=True would return it")
     if k > len(results):
         notify(f"k is {k}, the folder holds {len(results)} other pictures: all are returned" if own is not None and len(results) < len(found.paths)
                else f"k is {k}, the folder holds {len(results)} pictures: all are returned")
-    return results[:k]
+    return results
 
 
 def _query_picture(image):
