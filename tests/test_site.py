@@ -193,11 +193,12 @@ def test_links_of_the_sources_lead_to_files(source):
 def test_dead_links_are_mended_or_named(tmp_path):
     (tmp_path / "nbs").mkdir()
     (tmp_path / "index.html").write_text('<h2 id="a-heading-x">A</h2><a href="nbs/01.ipynb#The-big:-step">1</a><a href="LICENSE">2</a><a href="nowhere.md">3</a>')
-    (tmp_path / "nbs" / "01.html").write_text('<section id="the-big-step"><a href="../index.html#nothing">4</a><a href="#The-big-step">5</a></section>')
+    (tmp_path / "nbs" / "01.html").write_text('<section id="the-big-step"><a href="../index.html#nothing">4</a><a href="#The-big-step">5</a><h2 id="ranking">01 Ranking</h2><a href="#01-Ranking">6</a></section>')
     assert links.mend(tmp_path) == ["index.html: nowhere.md", "nbs/01.html: ../index.html#nothing (no such heading)"]
     text = (tmp_path / "index.html").read_text()
     assert 'href="nbs/01.html#the-big-step"' in text and "/blob/main/LICENSE" in text
-    assert 'href="#the-big-step"' in (tmp_path / "nbs" / "01.html").read_text()
+    text = (tmp_path / "nbs" / "01.html").read_text()
+    assert 'href="#the-big-step"' in text and 'href="#ranking"' in text
 
 
 def test_a_player_replaces_its_still_picture():

@@ -47,3 +47,5 @@ def test_every_exercise_of_a_lesson_is_answered(text):
     exercises = "\n".join(c.source for c in nbformat.read(lesson, as_version=4).cells if c.cell_type == "markdown" and "## Exercises" in c.source)
     asked = re.split(r"(?m)^## Exercises", exercises)[1].split("\n## ")[0].split("<summary>Hints")[0]
     assert len(re.findall(r"(?m)^\**\d\.", asked)) == len(re.findall(r"(?m)^\*\*\d\.", text)), f"lesson {number}"
+    title = text.split("\n")[0][3:]
+    assert f"(../docs/lesson_solutions.md#{title.replace(' ', '-')})" in exercises, f"lesson {number} does not lead to its answers"

@@ -75,7 +75,7 @@ def mend(site: Path) -> list[str]:
                 continue
             known = unquote(fragment)
             if fragment and target in parsed and known not in parsed[target].ids:
-                known = by_plain[target].get(plain(fragment))
+                known = by_plain[target].get(plain(fragment)) or by_plain[target].get(plain(fragment).lstrip("0123456789"))  # Quarto drops "01 " of "01 Ranking"
                 if known is None:
                     dead.append(f"{name}: {link} (no such heading)")
                     continue
