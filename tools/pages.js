@@ -19,7 +19,7 @@
   if (toc && matchMedia("(max-width: 75rem)").matches) toc.open = false;
 
   // A box that scrolls must be reachable without a mouse.
-  const reach = () => document.querySelectorAll(".scroll, pre.out, .toc, #sidebar").forEach((box) => {
+  const reach = () => document.querySelectorAll(".scroll, pre.out, .toc, #sidebar, .player-stage").forEach((box) => {
     if (box.scrollWidth > box.clientWidth + 1 || (box.scrollHeight > box.clientHeight + 1 && getComputedStyle(box).overflowY !== "visible" && !box.matches(".formula"))) box.tabIndex = 0;
     else if (box.tabIndex === 0 && box.hasAttribute("tabindex")) box.removeAttribute("tabindex");
   });

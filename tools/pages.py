@@ -8,6 +8,7 @@ The pages, their order and their parts are those of `_quarto.yml`; notebooks go 
 
 from __future__ import annotations
 
+import base64
 import functools
 import html
 import json
@@ -97,6 +98,10 @@ def drawable(made: str) -> str:
         return found[0]
 
     made = re.sub(r'<(m[in]) mathvariant="(script|double-struck|bold|fraktur)">([^<]*)</\1>', letter, made)
+    made = made.replace("&#x029F5;", "&#x02216;").replace("\u29f5", "\u2216")  # few fonts have the first set minus
+    name, thin = r"<mi>(?:log|ln|exp|sinh|cosh|tanh|arccosh)</mi>", '<mspace width="0.167em" />'
+    made = re.sub(rf"((?<!<msub>)(?<!<msup>){name}|<(msu[bp])>{name}<m[in]>[^<]*</m[in]></\2>)(?=<m(?:[in]|frac|row|sqrt)\b)", rf"\1{thin}", made)
+    made = re.sub(rf"(</m(?:[in]|row|frac|sup|sub)>)(?=(?:<msu[bp]>)?{name})", rf"\1{thin}", made)
     return re.sub(r"<mi>(&#x0039[1-9A-F];|&#x003A[0-9];|[\u0391-\u03a9])</mi>", r'<mi mathvariant="normal">\1</mi>', made)
 
 
@@ -145,6 +150,12 @@ def source_code(code: str, language: str = "ipython3") -> str:
     return highlight(code, lexer, HtmlFormatter(cssclass="highlight scroll", wrapcode=True))
 
 
+def wider_than(png: str, pixels: int) -> bool:
+    "Is a PNG (in base64) wider? Its header says so."
+    header = base64.b64decode(png[:32])
+    return header[:4] == b"\x89PNG" and int.from_bytes(header[16:20], "big") > pixels
+
+
 def output(out: dict) -> str:
     "One output of a cell: the richest form that a page can show."
     if out["output_type"] == "stream":
@@ -160,7 +171,8 @@ def output(out: dict) -> str:
         if kind in data:
             extra = meta.get(kind, {})
             size = "".join(f' {k}="{extra[k]}"' for k in ("width", "height") if k in extra)
-            return f'<div class="out picture"><img src="data:{kind};base64,{joined(data[kind]).strip()}" alt="{html.escape(extra.get("alt", ""), quote=True)}"{size}></div>'
+            wide = " scroll wide" if kind == "image/png" and wider_than(joined(data[kind]), 900) else ""
+            return f'<div class="out picture{wide}"><img src="data:{kind};base64,{joined(data[kind]).strip()}" alt="{html.escape(extra.get("alt", ""), quote=True)}"{size}></div>'
     if "text/markdown" in data:
         return f'<div class="out">{prose(joined(data["text/markdown"]))}</div>'
     return f'<pre class="out scroll">{html.escape(joined(data.get("text/plain", "")))}</pre>'
@@ -200,7 +212,8 @@ def prose(text: str) -> str:
                 cell.name = "td"
     for anchor in soup.select("a.anchor-link"):
         anchor["aria-hidden"], anchor["tabindex"] = "true", "-1"
-    return str(soup)
+    # a full stop or comma stays on the line of its formula
+    return re.sub(r'(<math(?:(?!</math>).)*?display="inline"(?:(?!</math>).)*</math>)([.,;:!?)]+)', r'<span class="together">\1\2</span>', str(soup), flags=re.S)
 
 
 def markdown_source(path: Path) -> str:

@@ -20,7 +20,7 @@ DIRECTIVE = re.compile(r"^#\|\s*(default_exp|export|exporti|exports|hide|eval|sk
 LIVE = re.compile(r'<figure class="(player|ranklab-figure)"')
 EXPORTED = re.compile(r"#\|\s*exports?i?\b")
 LONG = 40  # lines; in lessons 01 to 08 the code is the subject, and nothing of it is folded
-PREPARES = re.compile(r"use_style\(\)|torch\.(manual_seed|set_num_threads)\(\d+\)")
+PREPARES = re.compile(r"use_style\(\)|torch\.(manual_seed|set_num_threads)\(\d+\)|torch\.set_printoptions\(.*\)")
 HIDDEN = re.compile(r"#\|\s*(hide|default_exp)\b")
 
 
