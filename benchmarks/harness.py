@@ -306,7 +306,7 @@ def _section(stored: dict) -> list[str]:
         cells = [row["name"] + (f" ({row['note']})" if row["note"] and row["value"] is not None else ""),
                  f"not run: {row['note']}" if row["value"] is None else f"**{_number(row['value'])}** {row['unit']}".strip(),
                  row["target"] + (f" {row['unit']}" if row["target"] and row["value"] is None and row["unit"] else ""), _verdict(row),
-                 ", ".join(f"{who} {_seconds(t)}" for who, t in row["times"].items()), str(row["threads"])]
+                 "; ".join(f"{who} {_seconds(t)}" for who, t in row["times"].items()), str(row["threads"])]
         table.append("| " + " | ".join(cells + ([str(names[row["environment"]])] if many else [])) + " |")
     pictures = [f"![{figure['alt']}](results/{figure['file']})" for figure in stored.get("figures", [])]
     runs = [f"{'Run ' + str(number) + ': ' if many else 'Measured '}{_where(stored['environments'][key])}" for key, number in names.items()]

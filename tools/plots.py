@@ -9,10 +9,12 @@ import hashlib
 import io
 import json
 import re
+import textwrap
+
 
 import results
 
-FORMAT = 4  # raise it when the drawing changes
+FORMAT = 6   # raise it when the drawing changes
 
 
 def wanted() -> dict[str, tuple]:
@@ -24,7 +26,7 @@ def wanted() -> dict[str, tuple]:
         for family, points in results.families(rows).items():
             out[results.plot_name("comparison", f"{name.removesuffix('.json')} {family}")] = (draw_points, points)
     for bench in results.measurements():
-        rows = [{"name": r["name"], "times": r["times"]} for r in bench["rows"] if r["value"] is not None and r.get("times")]
+        rows = [{"name": r["name"], "times": r["times"]} for r in bench["rows"] if r["value"] is not None and r.get("times") and "memory" not in r["name"]]
         if rows:
             out[results.plot_name("times", bench["benchmark"])] = (draw_times, rows)
     return out
@@ -73,15 +75,16 @@ def style():
     return plt
 
 
-def competitor(name: str, place: int) -> dict:
-    "Colour and marker of a contender, by what it is, then by its place."
+def contenders(names: list[str]) -> dict[str, dict]:
+    "Colour and marker of each contender of a figure, no two alike: by what it is, the others in order."
     from smoothap_nb.figures import MARKERS, PALETTE
 
-    known = {"raw pixels": "exact", "untrained": "negative", "trained": "smooth_ap", "product": "exact", "cubic": "negative",
+    known = {"raw pixels": "exact", "untrained": "negative", "trained": "smooth_ap", "product": "exact", "cubic": "negative", "ours": "smooth_ap",
              "pytorch-metric-learning": "rambo", "sorting twice": "negative", "sorted": "negative"}
-    order = ("positive", "h_ap", "sup_ap", "fast_ap", "soft_bin")
-    role = known.get(name) or ("smooth_ap" if name.startswith("ours") else order[place % len(order)])
-    return {"color": PALETTE[role], "marker": MARKERS[role] if role != "exact" else "|"}
+    roles = {name: known[name] for name in names if name in known}
+    free = iter([r for r in ("positive", "h_ap", "sup_ap", "fast_ap", "soft_bin", "query", "rambo", "smooth_ap", "negative", "exact") if r not in roles.values()])
+    roles |= {name: next(free) for name in names if name not in known}
+    return {name: {"color": PALETTE[role], "marker": MARKERS[role] if role != "exact" else "|"} for name, role in roles.items()}
 
 
 def draw_experiment(records: list[dict]):
@@ -92,8 +95,7 @@ def draw_experiment(records: list[dict]):
     keys = [k for k in results.METRICS if any(k in m for r in records for m in r["metrics"].values())]
     who = list(dict.fromkeys(name for r in records for name in r["metrics"]))
     fig, ax = plt.subplots(figsize=(6.6, 0.5 * len(keys) + 1.3))
-    for place, name in enumerate(who):
-        look = competitor(name, place)
+    for place, (name, look) in enumerate(contenders(who).items()):
         for row, key in enumerate(keys):
             values = [r["metrics"][name][key] for r in records if key in r["metrics"].get(name, {})]
             height = [len(keys) - 1 - row + 0.22 - 0.44 * place / max(1, len(who) - 1)] * len(values)
@@ -129,12 +131,12 @@ def draw_times(rows: list[dict]):
 
     plt = style()
     who = list(dict.fromkeys(name for row in rows for name in row["times"]))
-    fig, ax = plt.subplots(figsize=(8.2, 0.34 * len(rows) + 1.3))
-    for place, name in enumerate(who):
+    labels = [textwrap.fill(re.sub(r"\s+", " ", row["name"]), 52) for row in rows]
+    fig, ax = plt.subplots(figsize=(8.2, 0.26 * len(rows) + 0.14 * sum(label.count("\n") + 1 for label in labels) + 1.3))
+    for name, look in contenders(who).items():
         spots = [(row["times"][name], len(rows) - 1 - height) for height, row in enumerate(rows) if name in row["times"]]
-        look = competitor(name, place)
         ax.plot(*zip(*spots), linestyle="", markersize=11 if look["marker"] == "|" else 6, markeredgewidth=2 if look["marker"] == "|" else 1, label=name, **look)
-    ax.set(xscale="log", yticks=range(len(rows)), yticklabels=[short(row["name"]) for row in rows][::-1], xlabel="time of one call (logarithmic)", ylabel="measurement")
+    ax.set(xscale="log", yticks=range(len(rows)), yticklabels=labels[::-1], xlabel="time of what a row names (logarithmic)", ylabel="measurement")
     times = [time for row in rows for time in row["times"].values()]
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(times) < 100 * min(times) else (1,)))
     ax.xaxis.set_major_formatter(EngFormatter("s"))

@@ -158,7 +158,7 @@ def all_comparisons(page: Path) -> str:
         dates = sorted({r["date"] for r in rows.values() if "date" in r})
         where = f" Run on {env.get('hardware')} ({env.get('device')}, torch {env.get('torch')})" if env else ""
         where += (f", {dates[0]}" + (f" to {dates[-1]}" if dates[-1] != dates[0] else "")) if dates else ""
-        parts.append(f"### {title}\n\nFrom `{name}`; one dot is one seed." + (f"{where}." if where else ""))
+        parts.append(f"### {title}\n\nFrom `{name}`" + ("; one dot is one seed." if families(rows) else ".") + (f"{where}." if where else ""))
         for family, points in families(rows).items():
             keys = [k for k in METRICS if any(k in m for seeds in points.values() for m in seeds)]
             lines = [[point, len(seeds), *(spread([m[k] for m in seeds if k in m]) if any(k in m for m in seeds) else "" for k in keys)] for point, seeds in points.items()]
@@ -219,7 +219,7 @@ def memory(page: Path) -> str:
                      for what, value in row["metrics"].items() if what.endswith("MB") and value]
             if "caching" in key and not row["metrics"]:
                 rows.append([Path(name).stem, key, f"not run: {row.get('not_run', 'no reason given')}"])
-    return table(["benchmark", "what", "peak memory"], rows)
+    return table(["benchmark", "what", "peak memory (evaluation: the whole process; losses: what a call adds)"], rows)
 
 
 def passed_over(page: Path) -> str:
