@@ -18,13 +18,14 @@ from pathlib import Path
 from quarto_filter import ROOT, repository
 
 FOLDER = ROOT / "docs" / "api"
+OF_THEIR_MODULE = {"search": ("search", "embed_folder", "contact_sheet", "list_images", "open_picture")}  # `smoothap_nb.search` is the module itself
 HOOKS = {"extra_repr", "query_losses", "list_losses"}  # what a subclass fills in for its base: not for callers
 
 
 def public_names() -> dict[str, tuple[str, ...]]:
-    "Module -> its public names, read from `__init__.py`."
+    "Module -> its public names, read from `__init__.py`, and those that only their module gives."
     tree = ast.parse((ROOT / "smoothap_nb" / "__init__.py").read_text(encoding="utf-8"))
-    return next(ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "_PUBLIC")
+    return next(ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "_PUBLIC") | OF_THEIR_MODULE
 
 
 @functools.cache
@@ -164,7 +165,7 @@ def module_page(module: str, names: tuple[str, ...]) -> str:
     lesson = lesson_of(module)
     doc = package()[module].docstring
     lines = [f"# smoothap_nb.{module}", "", (doc.value.strip() if doc else ""), ""]
-    lines += [f"Derived in lesson [{lesson_title(lesson)}](../../nbs/{lesson.name}); all names can be imported from `smoothap_nb` itself. "
+    lines += [f"Derived in lesson [{lesson_title(lesson)}](../../nbs/{lesson.name}); all names can be imported from `smoothap_nb{'.' + module if module in OF_THEIR_MODULE else ''}` itself. "
               "Shapes: Q queries, G gallery items, N images, D dimensions, L levels.", ""]
     for name in names:
         lines += entry(module, name)
@@ -172,7 +173,7 @@ def module_page(module: str, names: tuple[str, ...]) -> str:
 
 
 def index_page() -> str:
-    lines = ["# Reference", "", "Every public name, by module. `from smoothap_nb import ...` gives any of them; the module is loaded at first use. "
+    lines = ["# Reference", "", "Every public name, by module. `from smoothap_nb import ...` gives any of them (those of `search`: `from smoothap_nb.search import ...`); the module is loaded at first use. "
              "The text is that of the docstrings, so `help(name)` says the same.", ""]
     for module, names in public_names().items():
         lesson = lesson_of(module)
