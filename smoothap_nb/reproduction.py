@@ -69,7 +69,7 @@ class Entry:
 
     @property
     def guesses(self) -> list[str]:
-        "The settings that nobody states."
+        "The settings that had to be guessed."
         return [key for key, source in self.sources.items() if "guess:" in source]
 
     def experiment(self, settings: dict | None = None) -> Experiment:
@@ -249,7 +249,7 @@ def obtained(row: dict, runs: list[dict]) -> list[float]:
     return [factor * run["metrics"][protocol][metric] for run in runs if metric in run["metrics"].get(protocol, {})]
 
 # %% ../nbs/20_reproduction.ipynb #adfd60d5
-MINIATURE = {  # what makes an experiment small; everything else stays as the paper has it
+MINIATURE = {  # what makes an experiment small; sampler, loss and protocol stay as the paper has them
     "model.backbone": "resnet18", "model.weights": "none", "model.dim": 32, "data.size": 32, "data.resize": 36, "batch.per_pair": 1,
     "optim.lr": 1e-3, "optim.head_lr": 1e-3, "optim.precision": "auto", "data.workers": 1, "evaluate.batch": 64, "log_every": 1,
 }
@@ -911,9 +911,10 @@ def reproduction_page(folder) -> str:
     parts += [f"- **{line}**" for line in complaints]
     for (paper, table), rows in _by_table().items():
         parts += [f"## {paper.replace('SmoothAP', 'Smooth-AP')}, Table {table}", _table(rows, runs)]
-    parts += ["## What had to be guessed", "Settings that neither a paper nor the authors' code states, and the number of experiments that rest on them.", _guesses(listed)]
+    parts += ["## What had to be guessed", "Settings that neither a paper nor the authors' code states, or that were illegible in the text we read, and the number of experiments that rest on them.", _guesses(listed)]
     parts += ["## The papers' claims on Glyphs", "Ten methods on the embedded data set, each tuned with the same small budget; made by `smoothap reproduce glyphs` (lesson 20). "
-              "A claim holds where the seeds do not overlap."]
+              "A claim holds where the lowest seed of the better side lies above the highest of the worse, and does not hold where its mean lies below; an ablation has one seed and must "
+              "differ by more than the largest spread (lesson 20)."]
     for device, title in (("cpu", "ResNet-18, 32 px, on a CPU"), ("cuda", "ResNet-50, 64 px, on a CUDA device")):
         rows, trouble = read_rows(Path(folder) / glyph_file(device).name)
         parts += [f"### {title}", *(f"- **{t.replace(str(Path(folder)) + os.sep, '')}**" for t in trouble), _provenance(rows), claims_table(claims(rows)).rstrip() if any(_done(rows, run.name) for run in glyph_runs(device)) else ""]

@@ -25,7 +25,7 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULT = ROOT / "docs" / "results" / "teaching.json"
-LESSONS = ("01", "02", "03", "04", "05", "06", "07", "08", "10", "11", "12", "13", "14", "15", "16", "17")
+LESSONS = ("01", "02", "03", "04", "05", "06", "07", "08", "10", "11", "12", "13", "14", "15", "16", "17", "18", "20", "21")
 
 
 def notebooks() -> dict[str, Path]:
