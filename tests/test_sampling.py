@@ -271,7 +271,7 @@ def test_batch_picture_counts_pairs():
         axes = batch_picture(Fixed(), np.array([0, 0, 1, 1, 2, 2]), title="by hand")
     meet = axes[0].images[0].get_array() * 2  # two batches
     assert meet.tolist() == [[2, 3, 2], [3, 0, 1], [2, 1, 0]] and axes[0].get_title() == "by hand"
-    assert axes[1].get_title() == "83% of the images used" and [bar.get_height() for bar in axes[1].patches] == [1, 4, 1]
+    assert axes[1].get_title() == "83.3% of the images used" and [bar.get_height() for bar in axes[1].patches] == [1, 4, 1]
     assert all(ax.get_xlabel() and ax.get_ylabel() for ax in axes)
     plt.close(axes[0].figure)
 
