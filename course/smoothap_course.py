@@ -44,7 +44,7 @@ MISTAKES = {  # what people do, in the words that they read when they did it
     "gradient-sign": "THE GRADIENT'S SIGN TURNED: descent would push the positives away. An item whose large rank number hurts must come nearer.",
     "wrong-way": "MOVED THE WRONG WAY: the second ranking is that of scores + lambda g, hence of distances - lambda g.",
     "both-signs": "THE RULE FOR SCORES: with distances the items move the other way, and the old ranks come first in the difference.",
-    "no-perturbation": "THE PERTURBATION LOST (detached, zeroed or never added): the second ranking is that of the very same list, so nothing changes.",
+    "no-perturbation": "THE PERTURBATION LOST (detached, zeroed, much too small or never added): the second ranking is that of the very same list, so nothing changes.",
     "lambda-not-divided": "LAMBDA FORGOTTEN BELOW THE LINE: the change of the ranks is divided by lambda.",
     "lambda-over-n": "LAMBDA ON THE WRONG SCALE, BY LITTLE: divided by n, the lesson's convention. A percentile has n - 1 steps.",
     "lambda-too-far": "LAMBDA ON THE WRONG SCALE: the items were moved (n - 1) times too far. Lambda belongs to the numbers that leave the solver.",
@@ -85,7 +85,7 @@ def check(function, *inputs, expect, see, on=None, mistakes=None, tol=1e-6, name
         lines += [f"  This is what you get with {MISTAKES.get(key, key)}" for key, value in (mistakes or {}).items() if not _difference(got, value, tol)][:1]
         raise CheckFailed("\n".join(lines + [_read(see)])) from None
     if _difference(before, inputs, 0):
-        raise CheckFailed(f"✗ {name} changed its input in place; work on a copy: scores.clone()\n  on    {on}\n{_read(see)}") from None
+        raise CheckFailed(f"✗ {name} changed its input in place; work on a copy: x.clone() of a tensor, list(x) of a list\n  on    {on}\n{_read(see)}") from None
     print(f"✓ {name} on {on}")
 
 

@@ -1,6 +1,6 @@
 # cell: precision_notes
 # fails: test_precision_notes
-# says: zero-based
+# says: THE FIND ITSELF NOT COUNTED
 def precision_notes(worst_first):
     notes, found = [], 0
     for place, positive in enumerate(reversed(worst_first), start=1):

@@ -2,4 +2,4 @@
 # fails: test_lowest_ap
 # says: THE HITS NOT COUNTED
 def lowest_ap(positives, gallery):
-    return (1 + sum(Fraction(1 if positives > 2 else k, gallery - positives + k) for k in range(2, positives + 1))) / positives
+    return (1 + sum(Fraction(1, gallery - positives + k) for k in range(2, positives + 1))) / positives

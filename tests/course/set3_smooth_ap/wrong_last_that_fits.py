@@ -1,6 +1,6 @@
 # cell: largest_tau
 # fails: test_largest_tau
-# says: THE FIRST THAT FITS
+# says: THE LAST THAT FITS
 def largest_tau(scores, relevance, taus, limit):
     from smoothap_nb import average_precision, smooth_ap
 
