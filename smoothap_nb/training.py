@@ -375,10 +375,7 @@ class RunLog:
     def __init__(self, run: Path, step: int = 0, tensorboard: bool = True):
         self.path = run / "log.csv"
         kept = [row for row in read_log(run) if row["step"] < step]
-        with open(self.path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self.FIELDS)
-            writer.writeheader()
-            writer.writerows(kept)
+        write_atomic(self.path, "".join(",".join(map(str, line)) + "\n" for line in (self.FIELDS, *(row.values() for row in kept))))
         self.board = None
         if tensorboard:
             try:
@@ -390,7 +387,7 @@ class RunLog:
 
     def line(self, **values) -> None:
         with open(self.path, "a", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, self.FIELDS).writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in values.items()})
+            csv.DictWriter(file, self.FIELDS, lineterminator="\n").writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in values.items()})
         if self.board is not None:
             for key in self.FIELDS[2:]:
                 self.board.add_scalar(key, values[key], values["step"])
@@ -403,13 +400,12 @@ class RunLog:
 def read_log(run: Path) -> list[dict]:
     "The lines of a run's `log.csv` as numbers; a line cut off by a crash is left out."
     path, rows = Path(run) / "log.csv", []
-    if path.exists():
-        with open(path, newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                try:
-                    rows.append({k: int(v) if k in ("step", "epoch") else float(v) for k, v in row.items()})
-                except (TypeError, ValueError):
-                    continue
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    for row in csv.DictReader(text[:text.rfind("\n") + 1].splitlines()):
+        try:
+            rows.append({k: int(row[k]) if k in ("step", "epoch") else float(row[k]) for k in RunLog.FIELDS})
+        except (KeyError, TypeError, ValueError):
+            continue
     return rows
 
 # %% ../nbs/14_training.ipynb #56e5e92f

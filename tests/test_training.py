@@ -95,6 +95,21 @@ def test_log_forgets_what_will_be_done_again(tmp_path):
     with open(tmp_path / "run" / "log.csv", "a") as file:
         file.write("5,0,0.")  # a crash in the middle of a line
     assert [r["step"] for r in T.read_log(tmp_path / "run")] == [1, 3]
+    with open(tmp_path / "run" / "log.csv", "a") as file:
+        file.write("7,0.01,300,0.1")  # every field is there, but is the last one whole?
+    assert [r["step"] for r in T.read_log(tmp_path / "run")] == [1, 3]
+    (tmp_path / "run" / "log.csv").write_text("step,epo")  # not even the header
+    assert T.read_log(tmp_path / "run") == [] and T.RunLog(tmp_path / "run", step=4, tensorboard=False)
+
+
+def test_log_is_never_half_rewritten(tmp_path, monkeypatch):
+    "A run killed while it forgets lines keeps the old ones."
+    run_all(started(tmp_path / "run"))
+    before = T.read_log(tmp_path / "run")
+    monkeypatch.setattr(T.os, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))  # as late as a kill can come
+    with pytest.raises(KeyboardInterrupt):
+        T.RunLog(tmp_path / "run", step=4, tensorboard=False)
+    assert T.read_log(tmp_path / "run") == before
 
 
 def test_tensorboard_reads_back(tmp_path):
