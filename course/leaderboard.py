@@ -107,10 +107,14 @@ def collect(folder: Path, secret: int, seeds: int, seconds: int, cache: Path, wi
     entries = []
     for home in sorted(p for p in folder.iterdir() if p.is_dir() and not p.is_symlink()) if folder.is_dir() else []:
         place = home / SET
-        if not (place / "submission.json").exists() and not (with_embeddings and (place / "embeddings.safetensors").exists()):
+        if not place.is_dir():
             continue
         entry = {"student": home.name, "name": home.name}
         try:
+            if place.is_symlink():
+                raise project.RecipeError("the folder is a link; hand in files")
+            if not (place / "submission.json").exists() and not (with_embeddings and (place / "embeddings.safetensors").exists()):
+                raise project.RecipeError("no submission.json beside the notebook: run the last cell of task 4 and hand the file in")
             if (place / "submission.json").exists():
                 sent = project.read_submission(place / "submission.json")
                 key = fingerprint(sent["recipe"], secret, seeds)
@@ -130,6 +134,8 @@ def collect(folder: Path, secret: int, seeds: int, seconds: int, cache: Path, wi
                 entry["from_embeddings"] = float(project.ap_per_query(read_embeddings(place / "embeddings.safetensors", len(labels)), labels).mean())
         except project.RecipeError as error:
             entry["error"] = str(error)
+        except Exception as error:  # one submission must not take the board down
+            entry["error"] = f"{type(error).__name__}: {error}"[:200]
         entries.append(entry)
     return entries
 
@@ -149,7 +155,7 @@ def board(entries: list[dict], seeds: int) -> str:
     for place, e in enumerate(ranked, 1):
         spread = f"{e['mAP']:.3f} ({min(e['values']):.3f} to {max(e['values']):.3f})"
         changed = ", ".join(f"{k} {v}" for k, v in e["changed"].items()) or "nothing"
-        lines.append(f"| {place} | {_text(e['name'])} | {spread} | {e['claim']:.3f} | {e['cost'] / 1e9:.0f} | {e['cpu_seconds'] / len(e['values']):.0f} | {_text(changed)} |")
+        lines.append(f"| {place} | {_text(e['name'])} ({_text(e['student'])}) | {spread} | {e['claim']:.3f} | {e['cost'] / 1e9:.0f} | {e['cpu_seconds'] / len(e['values']):.0f} | {_text(changed)} |")
     free = sorted((e for e in entries if "from_embeddings" in e), key=lambda e: -e["from_embeddings"])
     if free:
         lines += ["", "## Embeddings handed in", "", "Measured from the rows; nobody has checked how they were made, and the labels are public.", "", "| name | mAP |", "|---|---|"]

@@ -37,6 +37,7 @@ def sent(**changes):
     ({"classes": 200, "images": 8}, "a batch holds at most 512"), ({"loss": "eval"}, "loss must be one of"), ({"loss_settings": {"tau": [1]}}, "numbers and words"),
     ({"loss_settings": {"sigma": 1.0}}, "smooth_ap has no setting 'sigma'"), ({"loss_settings": {"tau": -1.0}}, "smooth_ap refuses its settings: tau"),
     ({"loss": "recall", "loss_settings": {"memory": 10**9}}, "recall has no setting 'memory'"), ({"steps": 20_000}, "the full budget is 400"),
+    ({"loss": "sup_ap", "loss_settings": {"delta": 10**400}}, "sup_ap refuses its settings"),
 ])
 def test_a_recipe_that_cannot_run_is_told_why(recipe, words):
     with pytest.raises(project.RecipeError, match=words):
@@ -130,12 +131,16 @@ def test_the_board_ranks_remembers_and_says_who_could_not_be_run(tmp_path, monke
         hand_in(submitted, student, sent(name=student.title(), recipe=recipe))
     hand_in(submitted, "eve", pickle.dumps({"name": 1}))
     (submitted / "absent").mkdir()
+    (submitted / "forgot" / SET).mkdir(parents=True)
+    (submitted / "copier").mkdir()
+    (submitted / "copier" / SET).symlink_to(submitted / "ada" / SET)
     for _ in range(2):
         assert leaderboard.main([str(submitted), "--out", str(tmp_path / "board.md")]) == 0
     page = (tmp_path / "board.md").read_text()
     assert runs == [20, 40, 66, 66], "a recipe is run once, a failure is tried again"
-    assert page.index("| 1 | Bob | 0.400 (0.390 to 0.410)") < page.index("| 2 | Ada | 0.200")
+    assert page.index("| 1 | Bob (bob) | 0.400 (0.390 to 0.410)") < page.index("| 2 | Ada (ada) | 0.200")
     assert "| slow | took more than 9 s of CPU time |" in page and "| eve | submission.json is not JSON" in page and "absent" not in page
+    assert "| forgot | no submission.json beside the notebook" in page and "| copier | the folder is a link" in page
     (tmp_path / "board.json").write_text("{ cut short")
     assert leaderboard.main([str(submitted), "--out", str(tmp_path / "board.md")]) == 0 and runs[4:] == [20, 40, 66]
 

@@ -83,7 +83,7 @@ def make_loss(recipe: dict) -> nn.Module:
         raise RecipeError(f"{recipe['loss']} has no setting {unknown[0]!r}; it has {', '.join(sorted(known))}")
     try:
         return kind(**settings)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise RecipeError(f"{recipe['loss']} refuses its settings: {error}") from None
 
 
@@ -191,7 +191,7 @@ def read_submission(path) -> dict:
         raise RecipeError(f"{path.name} is not JSON: {error}") from None
     if not isinstance(found, dict) or set(found) != {"name", "recipe", "claim"}:
         raise RecipeError(f"{path.name} must hold exactly the keys name, recipe and claim")
-    if not isinstance(found["name"], str) or not 1 <= len(found["name"]) <= 40:
+    if not isinstance(found["name"], str) or not found["name"].strip() or len(found["name"]) > 40:
         raise RecipeError("name must be a text of 1 to 40 characters")
     if isinstance(found["claim"], bool) or not isinstance(found["claim"], (int, float)) or not 0 <= found["claim"] <= 1:
         raise RecipeError(f"claim is a mAP between 0 and 1, got {found['claim']!r}")

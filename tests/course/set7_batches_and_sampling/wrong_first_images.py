@@ -1,0 +1,15 @@
+# cell: tree_batch
+# fails: test_tree_batch
+# says: some images are never used
+def tree_batch(labels, relatives, strangers, m, rng):
+    labels, tree = np.asarray(labels), {}
+    for coarse, fine in np.unique(labels, axis=0).tolist():
+        members = np.flatnonzero((labels == (coarse, fine)).all(1))
+        if len(members) >= m:
+            tree.setdefault(coarse, {})[fine] = members
+    homes = [c for c in tree if len(tree[c]) >= relatives]
+    home = rng.choice(homes)
+    chosen = [tree[home][f] for f in rng.choice(list(tree[home]), relatives, replace=False)]
+    for away in rng.choice([c for c in tree if c != home], strangers, replace=False):
+        chosen.append(tree[away][rng.choice(list(tree[away]))])
+    return np.concatenate([members[:m] for members in chosen]).tolist()
