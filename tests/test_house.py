@@ -104,8 +104,9 @@ def test_part_one_imports_only_what_the_plan_allows():
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_wheel_works_in_a_clean_environment(tmp_path):
+def test_wheel_works_in_a_clean_environment(tmp_path, monkeypatch):
     "The wheel holds what a user needs: modules, experiments, data. The environment sees torch and the runtime packages, not the tree."
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     subprocess.run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(ROOT)],
                    check=True, capture_output=True, cwd=tmp_path)
     wheel, = (tmp_path / "dist").glob("*.whl")
