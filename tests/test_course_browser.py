@@ -32,7 +32,8 @@ def lab(tmp_path_factory, root, serve_lab):
     home = tmp_path_factory.mktemp("student")
     (home / "work").mkdir()
     for name in SETS:
-        nbformat.write(handed_out(root, name), home / "work" / f"{name}.ipynb")
+        for copy in (f"{name}.ipynb", f"blank_{name}.ipynb"):  # one to work in, one that stays blank
+            nbformat.write(handed_out(root, name), home / "work" / copy)
         shutil.copy(root / "course" / "source" / name / f"{name}.ipynb", home / "work" / f"teacher_{name}.ipynb")
     for beside in (root / "course" / "source").glob("set*/*.py"):
         shutil.copy(beside, home / "work")
@@ -143,7 +144,7 @@ def handed_in(path):
     assert said and all("✓" in text and "✗" not in text for text in said)
 
 
-@pytest.mark.parametrize("kind", ["", "teacher_"], ids=["handed out", "with its solutions"])
+@pytest.mark.parametrize("kind", ["blank_", "teacher_"], ids=["handed out", "with its solutions"])
 @pytest.mark.parametrize("name", SETS)
 def test_a_set_opens_and_runs(chromium, lab, name, kind):
     "Run All in JupyterLab: the teacher's notebook ticks every check down to its last cell; a blank one stops at its first task and says what is not written."
@@ -171,7 +172,7 @@ def test_a_set_opens_and_runs(chromium, lab, name, kind):
         browser.close()
     checks = [c for c in cells if c.metadata.get("nbgrader", {}).get("grade")]
     said = ["".join(o.get("text", "") for o in c.outputs) for c in checks]
-    if kind:
+    if kind == "teacher_":
         assert not failed, failed[0]
         assert all(c.execution_count for c in cells) and all("✓" in text and "✗" not in text for text in said)
     else:
