@@ -113,9 +113,11 @@ def collect(folder: Path, secret: int, seeds: int, seconds: int, cache: Path, wi
         try:
             if place.is_symlink():
                 raise project.RecipeError("the folder is a link; hand in files")
-            if not (place / "submission.json").exists() and not (with_embeddings and (place / "embeddings.safetensors").exists()):
+            recipe = (place / "submission.json").exists()
+            rows = with_embeddings and (place / "embeddings.safetensors").exists()
+            if not recipe and not rows:
                 raise project.RecipeError("no submission.json beside the notebook: run the last cell of task 4 and hand the file in")
-            if (place / "submission.json").exists():
+            if recipe:
                 sent = project.read_submission(place / "submission.json")
                 key = fingerprint(sent["recipe"], secret, seeds)
                 if key not in known:
@@ -129,7 +131,7 @@ def collect(folder: Path, secret: int, seeds: int, seconds: int, cache: Path, wi
                     entry |= known[key]
                 entry |= {"name": sent["name"], "claim": sent["claim"], "cost": project.cost(sent["recipe"]),
                           "changed": {k: v for k, v in sent["recipe"].items() if v != project.BASELINE[k]}}
-            if with_embeddings and (place / "embeddings.safetensors").exists():
+            if rows:
                 _, labels = project.held_out("test", secret)
                 entry["from_embeddings"] = float(project.ap_per_query(read_embeddings(place / "embeddings.safetensors", len(labels)), labels).mean())
         except project.RecipeError as error:

@@ -11,10 +11,9 @@ import json
 import re
 import textwrap
 
-
 import results
 
-FORMAT = 6   # raise it when the drawing changes
+FORMAT = 6  # raise it when the drawing changes
 
 
 def wanted() -> dict[str, tuple]:
