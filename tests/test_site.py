@@ -225,7 +225,7 @@ def test_long_cells_of_the_library_are_folded_under_their_names_from_lesson_10_o
         return {"cells": [{"cell_type": "markdown", "source": f"# {number} A title", "metadata": {}}, cell]}
 
     work = "def _helper():\n    pass\n\n\ndef fit():\n    pass\n" + "# a line\n" * LONG
-    text = lambda number, source: reader_notebook(notebook(number, source))["cells"][-1]["source"]
+    text = lambda number, source: "".join(reader_notebook(notebook(number, source))["cells"][-1]["source"])
     assert f'#| code-summary: "Code: fit ({len(work.splitlines())} lines)"' in text("14", "#| export\n" + work)
     for number, source in (("03", "#| export\n" + work), ("14", work), ("14", "#| export\nx = 1")):
         assert "code-fold" not in text(number, source)
@@ -234,6 +234,21 @@ def test_long_cells_of_the_library_are_folded_under_their_names_from_lesson_10_o
 def test_formulas_become_mathml():
     assert "𝒢" in pages.formula(r"\mathcal G", "inline") and 'mathvariant="normal">&#x003A9;' in pages.formula(r"\Omega", "inline")
     assert pages.formula(r"\begin{aligned}a&=b\\c&=d\end{aligned}", "block").count("<mtr>") == 2
+
+
+def test_the_check_of_a_built_site_sees_what_a_reader_trips_over():
+    import site_check
+
+    rendered = {"nbs/01_ranking.ipynb"}
+    lines = site_check.known_cell(ROOT / "nbs" / "01_ranking.ipynb")
+    block = lambda text: "<pre><code>" + text.replace("&", "&amp;").replace("<", "&lt;") + "</code></pre>"
+    assert site_check.check_page("nbs/01_ranking.html", block("\n".join(lines)), rendered) == []
+    lost, = site_check.check_page("nbs/01_ranking.html", block("".join(lines)), rendered)
+    assert "line ends" in lost
+    for bad, word in ((block("#| export\nx = 1"), "#| export"), ("<p>::: {.cell}</p>", ":::"), ('<a href="nbs/01_ranking.ipynb#x">1</a>', "page of this site")):
+        line, = site_check.check_page("index.html", bad, rendered)
+        assert word in line
+    assert site_check.check_page("index.html", '<a href="https://a.b/nbs/01_ranking.ipynb">1</a><p>fine</p>', rendered) == []
 
 
 # --- the pages -----------------------------------------------------------------------------------------------------------------------

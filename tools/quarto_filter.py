@@ -102,7 +102,10 @@ def with_noscript(outputs: list[dict]) -> list[dict]:
 
 
 def reader_notebook(nb: dict) -> dict:
-    "The notebook without what only the exporter needs."
+    """The notebook without what only the exporter needs.
+
+    A cell's text is a list of lines: Quarto splits a single string at its line ends and loses them, and a block of code becomes one line.
+    """
     cells = []
     title = next((m for c in nb["cells"] if c["cell_type"] == "markdown" and (m := re.match(r"# (\d\d) ", joined(c["source"])))), None)
     fold_long = title is not None and int(title[1]) >= 10
@@ -123,12 +126,12 @@ def reader_notebook(nb: dict) -> dict:
                 head += ["#| code-fold: true", "#| code-summary: Imports"]
             elif fold_long and exported and not outputs and len(lines) > LONG:
                 head += ["#| code-fold: true", f"#| code-summary: {json.dumps(summary_of(chr(10).join(lines).strip()), ensure_ascii=False)}"]
-            cell = {**cell, "source": "\n".join(head + lines).strip("\n"), "outputs": outputs}
+            cell = {**cell, "source": "\n".join(head + lines).strip("\n").splitlines(keepends=True), "outputs": outputs}
         cells.append(cell)
     links = ways_on(nb)
     first = next((i for i, c in enumerate(cells) if c["cell_type"] == "markdown"), None)
     if first is not None and links:
-        cells[first] = {**cells[first], "source": joined(cells[first]["source"]).rstrip() + "\n\n" + links}
+        cells[first] = {**cells[first], "source": (joined(cells[first]["source"]).rstrip() + "\n\n" + links).splitlines(keepends=True)}
     return {**nb, "cells": cells}
 
 
