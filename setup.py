@@ -2,7 +2,7 @@
 from configparser import ConfigParser
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 root = Path(__file__).parent
 parser = ConfigParser(delimiters=["="], interpolation=None)
@@ -20,8 +20,8 @@ setup(
     url=cfg["git_url"],
     keywords=cfg["keywords"],
     license="MIT",
-    packages=[cfg["lib_path"], f"{cfg['lib_path']}.experiments"],
-    package_data={cfg["lib_path"]: ["data/*.safetensors", "static/*.js", "papers/*.csv", "papers/*.toml"], f"{cfg['lib_path']}.experiments": ["*.toml", "**/*.toml"]},
+    packages=[cfg["lib_path"], *(f"{cfg['lib_path']}.{name}" for name in find_packages(cfg["lib_path"])), f"{cfg['lib_path']}.experiments"],
+    package_data={f"{cfg['lib_path']}.data": ["*.safetensors"], f"{cfg['lib_path']}.show": ["static/*.js"], f"{cfg['lib_path']}.reproduction": ["papers/*.csv", "papers/*.toml"], f"{cfg['lib_path']}.experiments": ["*.toml", "**/*.toml"]},
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg["requirements"].split(),
     extras_require={"dev": cfg["dev_requirements"].split()},

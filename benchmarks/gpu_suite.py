@@ -221,9 +221,9 @@ class Photographs:
 
 def _trainer(device, tiny: bool, steps: int, folder):
     "The trainer of `smoothap train`, on `Photographs`."
-    from smoothap_nb.config import experiment_from_dict
-    from smoothap_nb.sampling import MPerClassSampler
-    from smoothap_nb.training import BatchPlan, prepare
+    from smoothap_nb.train.config import experiment_from_dict
+    from smoothap_nb.data.sampling import MPerClassSampler
+    from smoothap_nb.train.loop import BatchPlan, prepare
 
     experiment = experiment_from_dict({"name": "throughput", "checkpoint_every": 10**6, "data": {"name": "glyphs", "size": 32},
                                        "model": {"backbone": "resnet18" if tiny else "resnet50", "dim": 32 if tiny else 512},
@@ -240,7 +240,7 @@ def throughput(device, tiny: bool) -> dict:
     "Images per second of the trainer, and of a bare loop of forward, loss, backward and step on a batch that lies ready."
     import tempfile
 
-    from smoothap_nb.training import fit
+    from smoothap_nb.train.loop import fit
 
     steps, size = (4, 16) if tiny else (40, 384)
     with tempfile.TemporaryDirectory() as folder:
@@ -280,9 +280,9 @@ def _run_until(training, step: int, fit) -> None:
 def caching(device, tiny: bool) -> dict:
     "Peak memory and time of one gradient of a batch of 4,096, 128 images at a time, and of 384 images at once."
     from smoothap_nb import SmoothAPLoss
-    from smoothap_nb.config import ModelConfig
-    from smoothap_nb.large_batches import cached_backward
-    from smoothap_nb.models import EmbeddingModel
+    from smoothap_nb.train.config import ModelConfig
+    from smoothap_nb.train.large_batches import cached_backward
+    from smoothap_nb.train.models import EmbeddingModel
 
     size, micro, once, side = (32, 8, 8, 32) if tiny else (4096, 128, 384, 224)
     model = EmbeddingModel(ModelConfig(backbone="resnet18" if tiny else "resnet50", dim=512, batch_norm="frozen_statistics")).to(device).train()
@@ -310,8 +310,8 @@ def caching(device, tiny: bool) -> dict:
 def glyph_run(run):
     "One run of the papers' claims on Glyphs; its whole row."
     def measure(device, tiny: bool, rows: dict) -> dict:
-        from smoothap_nb.config import ConfigError
-        from smoothap_nb.reproduction import glyph_experiment, run_glyphs
+        from smoothap_nb.train.config import ConfigError
+        from smoothap_nb.reproduction.runner import glyph_experiment, run_glyphs
 
         changes = {"model.backbone": "resnet18", "model.dim": 16, "data.size": 32, "batch.classes": 4, "batch.images": 4, "optim.steps": 1, "optim.warmup": 0,
                    "evaluate.classes": 12} if tiny else {}
@@ -331,7 +331,7 @@ def glyph_run(run):
 def items() -> list[Item]:
     "Everything, the most telling first."
     from benchmarks.evaluation import INATURALIST, SOP
-    from smoothap_nb.reproduction import glyph_runs
+    from smoothap_nb.reproduction.runner import glyph_runs
 
     glyphs = [Item(run.name, glyph_run(run), 5 + 0.03 * run.steps, {"run": run.name}) for run in glyph_runs("cuda")]
     return [
@@ -361,9 +361,9 @@ def measure_items(path: Path = FILE, device: str | None = None, minutes: float =
     Raises:
         ConfigError: a damaged results file.
     """
-    from smoothap_nb.config import ConfigError
-    from smoothap_nb.reproduction import read_rows
-    from smoothap_nb.training import environment, write_atomic
+    from smoothap_nb.train.config import ConfigError
+    from smoothap_nb.reproduction.runner import read_rows
+    from smoothap_nb.train.loop import environment, write_atomic
 
     rows, trouble = read_rows(path)
     if trouble:
@@ -404,8 +404,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.tiny and args.out == FILE:
         parser.error("--tiny numbers mean nothing: give them a file of their own with --out")
-    from smoothap_nb.config import ConfigError
-    from smoothap_nb.reproduction import read_rows
+    from smoothap_nb.train.config import ConfigError
+    from smoothap_nb.reproduction.runner import read_rows
 
     if args.list:
         rows, trouble = read_rows(args.out)

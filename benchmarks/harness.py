@@ -271,7 +271,7 @@ def _draw(name: str, module, rows: list[dict], out: Path) -> list[dict]:
     import matplotlib
 
     matplotlib.use("Agg")
-    from smoothap_nb.figures import to_png, use_style
+    from smoothap_nb.show.figures import to_png, use_style
 
     use_style()
     made = []

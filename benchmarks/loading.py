@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from benchmarks.harness import Row, not_run, race, threads, wanted
-from smoothap_nb.loading import DecodedCache, PhotoTransform, Prefetcher, read_batch, read_photo
+from smoothap_nb.data.loading import DecodedCache, PhotoTransform, Prefetcher, read_batch, read_photo
 
 TITLE = "Loading photographs"
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from benchmarks.harness import Row, not_run, peak_memory, race, wanted
 from smoothap_nb import EmbeddingMemory, SmoothAPLoss
-from smoothap_nb.fused import _closed_form
+from smoothap_nb.losses.gradient import _closed_form
 
 TITLE = "Smooth-AP: speed and memory"
 TAU, PER_CLASS = 0.01, 4
@@ -199,7 +199,7 @@ def figures(rows: list[dict]) -> dict:
     "Time against batch size, from the rows of the scaling series."
     import matplotlib.pyplot as plt
 
-    from smoothap_nb.figures import role
+    from smoothap_nb.show.figures import role
 
     looks = {"ours": ("smooth_ap", "this package"), "product": ("exact", "matrix product alone"), "cubic": ("rambo", "cubic kind"),
              "pytorch-metric-learning": ("fast_ap", "pytorch-metric-learning")}

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from benchmarks.harness import Row, not_run, race, wanted
-from smoothap_nb import training as T
-from smoothap_nb.config import experiment_from_dict
+from smoothap_nb.train import loop as T
+from smoothap_nb.train.config import experiment_from_dict
 
 TITLE = "The training engine"
 

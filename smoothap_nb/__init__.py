@@ -5,42 +5,40 @@ Every public name can be imported from here; its module is loaded at first use, 
 all others are exported from the notebooks in `nbs/`.
 """
 
-import sys as _sys
 from importlib import import_module as _import_module
-from types import ModuleType as _ModuleType
 
 __version__ = "0.1.0"
 
 # module -> the public names it gives
 _PUBLIC = {
     "ranking": ("ranks", "pairwise_differences", "cosine_scores", "RankingLoss"),
-    "average_precision": ("average_precision", "recall_at_k", "precision_at_k", "r_precision", "map_at_r"),
-    "fused": ("smooth_ap_with_gradient", "EmbeddingMemory"),
-    "smooth_ap": ("smooth_ap", "SmoothAPLoss"),
-    "blackbox": ("blackbox_ranks", "recall_loss", "blackbox_ap", "RecallLoss", "BlackboxAPLoss", "MapLoss", "ScoreMemory"),
-    "fastap": ("fast_ap", "FastAPLoss"),
-    "hierarchical_ap": ("levels_from_labels", "relevance_from_levels", "relevance_from_weights", "h_ap", "ap_at_level", "ndcg", "asi",
+    "metrics.flat": ("average_precision", "recall_at_k", "precision_at_k", "r_precision", "map_at_r"),
+    "losses.gradient": ("smooth_ap_with_gradient", "EmbeddingMemory"),
+    "losses.smooth": ("smooth_ap", "SmoothAPLoss"),
+    "losses.blackbox": ("blackbox_ranks", "recall_loss", "blackbox_ap", "RecallLoss", "BlackboxAPLoss", "MapLoss", "ScoreMemory"),
+    "losses.fastap": ("fast_ap", "FastAPLoss"),
+    "losses.hierarchical": ("levels_from_labels", "relevance_from_levels", "relevance_from_weights", "h_ap", "ap_at_level", "ndcg", "asi",
                         "step_upper", "step_lower", "smooth_h_ap", "HAPLoss", "ClusterLoss", "HAPPIERLoss"),
-    "surrogates": ("sup_ap", "soft_bin_ap", "calibration_loss", "csl_loss", "SupAPLoss", "SoftBinAPLoss", "CalibrationLoss", "ROADMAPLoss",
+    "losses.surrogates": ("sup_ap", "soft_bin_ap", "calibration_loss", "csl_loss", "SupAPLoss", "SoftBinAPLoss", "CalibrationLoss", "ROADMAPLoss",
                    "CSLLoss"),
-    "evaluation": ("evaluate", "nearest_neighbours", "evaluate_neighbours", "RetrievalMetrics"),
-    "glyphs": ("Glyphs", "glyph_batch", "glyph_statistics"),
-    "datasets": ("load_dataset", "test_protocols", "evaluate_protocols", "check_dataset", "ImageSet", "Protocol"),
-    "layouts": ("make_miniature", "DATASETS"),
-    "sampling": ("MPerClassSampler", "SuperPairSampler", "RandomSuperPairSampler", "HierarchicalSampler", "OfficialMPerClassSampler",
+    "metrics.dataset": ("evaluate", "nearest_neighbours", "evaluate_neighbours", "RetrievalMetrics"),
+    "data.glyphs": ("Glyphs", "glyph_batch", "glyph_statistics"),
+    "data.datasets": ("load_dataset", "test_protocols", "evaluate_protocols", "check_dataset", "ImageSet", "Protocol"),
+    "data.readers": ("make_miniature", "DATASETS"),
+    "data.sampling": ("MPerClassSampler", "SuperPairSampler", "RandomSuperPairSampler", "HierarchicalSampler", "OfficialMPerClassSampler",
                  "batch_statistics", "batch_picture"),
-    "models": ("EmbeddingModel", "ImageTransform"),
-    "loading": ("PhotoTransform", "PhotoError", "read_photo", "DecodedCache", "Prefetcher"),
-    "config": ("Experiment", "load_experiment"),
-    "training": ("load_run",),
-    "large_batches": ("cached_backward", "gather_rows"),
-    "objectives": ("Objective", "loss_from_config"),
-    "revisited": ("evaluate_revisited", "annotator_vote", "load_revisited", "load_distractors", "convert_ground_truth", "extract_descriptors",
+    "train.models": ("EmbeddingModel", "ImageTransform"),
+    "data.loading": ("PhotoTransform", "PhotoError", "read_photo", "DecodedCache", "Prefetcher"),
+    "train.config": ("Experiment", "load_experiment"),
+    "train.loop": ("load_run",),
+    "train.large_batches": ("cached_backward", "gather_rows"),
+    "train.objectives": ("Objective", "loss_from_config"),
+    "metrics.revisited": ("evaluate_revisited", "annotator_vote", "load_revisited", "load_distractors", "convert_ground_truth", "extract_descriptors",
                   "gem_pool", "mac_pool", "rmac_pool", "learn_whitening", "query_expansion", "distractor_scores"),
-    "reproduction": ("reproduce", "registry", "find_entry", "paper_rows", "reproduction_page", "glyph_grid", "claims", "claims_table"),
-    "figures": ("ranked_row",),
-    "interactive": ("explore", "live_figures"),
-    "ranklab": ("rank_lab", "RankLab"),
+    "reproduction.runner": ("reproduce", "registry", "find_entry", "paper_rows", "reproduction_page", "glyph_grid", "claims", "claims_table"),
+    "show.figures": ("ranked_row",),
+    "show.players": ("explore", "live_figures"),
+    "show.ranklab": ("rank_lab", "RankLab"),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_HOME)
@@ -56,15 +54,3 @@ def __getattr__(name: str):
 
 def __dir__():
     return sorted({*globals(), *__all__})
-
-
-class _Package(_ModuleType):
-    "Two modules share their name with the function they give; importing either must leave the function here, not the module."
-
-    def __setattr__(self, name, value):
-        if isinstance(value, _ModuleType) and _HOME.get(name) == name:
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-
-_sys.modules[__name__].__class__ = _Package

@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from smoothap_nb.config import load_experiment
-from smoothap_nb.glyphs import choose_batch
-from smoothap_nb.models import EmbeddingModel
-from smoothap_nb.report import embed
-from smoothap_nb.training import dataset_for, load_run
+from smoothap_nb.train.config import load_experiment
+from smoothap_nb.data.glyphs import choose_batch
+from smoothap_nb.train.models import EmbeddingModel
+from smoothap_nb.show.report import embed
+from smoothap_nb.train.loop import dataset_for, load_run
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -66,25 +66,34 @@ def without_words(source: str) -> str:
 @functools.cache
 def module_facts(name: str) -> tuple[str, frozenset[str]]:
     "A module of the package: its code without words, and the modules of the package that it imports."
-    source = (ROOT / "smoothap_nb" / f"{name}.py").read_text(encoding="utf-8")
-    return without_words(source), package_imports(source)
+    source = module_path(name).read_text(encoding="utf-8")
+    return without_words(source), package_imports(source, within=name if module_path(name).name == "__init__.py" else name.rpartition(".")[0])
 
 
-def package_imports(source: str) -> frozenset[str]:
-    "The modules of the package that some code imports, wherever in it."
+def module_path(name: str) -> Path:
+    "The file of a module or package, by its dotted name within `smoothap_nb`."
+    path = ROOT / "smoothap_nb" / name.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_name(path.name + ".py")
+
+
+def package_imports(source: str, within: str = "") -> frozenset[str]:
+    "The modules of the package that some code imports, wherever in it; `within` is the package that relative imports start from."
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
-            path = node.module or ""
+            path = node.module.split(".") if node.module else []
             if node.level:
-                found |= {path.split(".")[0]} if path else {a.name for a in node.names}
-            elif path == "smoothap_nb":
-                found |= {a.name for a in node.names}
-            elif path.startswith("smoothap_nb."):
-                found.add(path.split(".")[1])
+                here = within.split(".") if within else []
+                path = [*here[:len(here) - node.level + 1], *path]
+            elif path[:1] == ["smoothap_nb"]:
+                path = path[1:]
+            else:
+                continue
+            found |= {".".join(path)} | {".".join([*path, a.name]) for a in node.names}
         elif isinstance(node, ast.Import):
-            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("smoothap_nb.")}
-    return frozenset(homes().get(name, name) for name in found if (ROOT / "smoothap_nb" / f"{homes().get(name, name)}.py").exists())
+            found |= {a.name.removeprefix("smoothap_nb.") for a in node.names if a.name.startswith("smoothap_nb.")}
+    found = {homes().get(name, name) for name in found if name}
+    return frozenset(name for name in found if module_path(name).exists())
 
 
 @functools.cache
@@ -140,9 +149,9 @@ def differences() -> list[str]:
         for name in ("nbdev_export", "nbdev_clean"):
             subprocess.run([script(name)], cwd=copy, check=True)
         found = []
-        for folder, pattern in (("nbs", "*.ipynb"), ("smoothap_nb", "*.py")):
-            ours = {p.name for p in (ROOT / folder).glob(pattern)} - {"_modidx.py"}
-            theirs = {p.name for p in (copy / folder).glob(pattern)} - {"_modidx.py"}
+        for folder, pattern in (("nbs", "*.ipynb"), ("smoothap_nb", "**/*.py")):
+            ours = {p.relative_to(ROOT / folder).as_posix() for p in (ROOT / folder).glob(pattern)} - {"_modidx.py"}
+            theirs = {p.relative_to(copy / folder).as_posix() for p in (copy / folder).glob(pattern)} - {"_modidx.py"}
             found += [f"{folder}/{name}: in one place only" for name in sorted(ours ^ theirs)]
             for name in sorted(ours & theirs):
                 if not filecmp.cmp(ROOT / folder / name, copy / folder / name, shallow=False):

@@ -68,7 +68,7 @@ def style():
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    from smoothap_nb.figures import use_style
+    from smoothap_nb.show.figures import use_style
 
     use_style()
     return plt
@@ -76,7 +76,7 @@ def style():
 
 def contenders(names: list[str]) -> dict[str, dict]:
     "Colour and marker of each contender of a figure, no two alike: by what it is, the others in order."
-    from smoothap_nb.figures import MARKERS, PALETTE
+    from smoothap_nb.show.figures import MARKERS, PALETTE
 
     known = {"raw pixels": "exact", "untrained": "negative", "trained": "smooth_ap", "product": "exact", "cubic": "negative", "ours": "smooth_ap",
              "pytorch-metric-learning": "rambo", "sorting twice": "negative", "sorted": "negative"}
@@ -109,7 +109,7 @@ def draw_experiment(records: list[dict]):
 def draw_points(points: dict):
     "One row per point, one colour per metric, a dot for each seed."
     plt = style()
-    from smoothap_nb.figures import MARKERS, PALETTE
+    from smoothap_nb.show.figures import MARKERS, PALETTE
 
     looks = {"mAP": "positive", "R@1": "rambo", "H-AP": "h_ap", "ASI": "sup_ap", "NDCG": "fast_ap"}
     keys = [k for k in looks if any(k in m for seeds in points.values() for m in seeds)][:3] or sorted({k for seeds in points.values() for m in seeds for k in m})[:3]

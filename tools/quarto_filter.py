@@ -42,14 +42,14 @@ def own_path(nb: dict) -> Path | None:
     title = re.match(r"# (\d\d) ", first)
     found = sorted((ROOT / "nbs").glob(f"{title[1]}_*.ipynb")) if title else []
     if len(found) > 1:
-        found = [path for path in found if path.stem[3:] == module_of(nb)]
+        found = [path for path in found if path.stem[3:] == (module_of(nb) or "").split(".")[-1]]
     return found[0] if found else None
 
 
 def module_of(nb: dict) -> str | None:
     "The module that the notebook exports."
     for cell in nb["cells"]:
-        found = re.match(r"#\|\s*default_exp\s+(\w+)", joined(cell["source"])) if cell["cell_type"] == "code" else None
+        found = re.match(r"#\|\s*default_exp\s+([\w.]+)", joined(cell["source"])) if cell["cell_type"] == "code" else None
         if found:
             return found[1]
     return None
@@ -65,8 +65,8 @@ def ways_on(nb: dict) -> str:
     links = [f"[Open in Colab](https://colab.research.google.com/github/{slug}/blob/{branch}/nbs/{path.name})",
              f"[Notebook]({url}/blob/{branch}/nbs/{path.name})"]
     module = module_of(nb)
-    if module and (ROOT / "docs" / "api" / f"{module}.md").exists():
-        links.append(f"[Reference: {module}](../docs/api/{module}.md)")
+    if module and (ROOT / "docs" / "api" / f"{module.replace('.', '-')}.md").exists():
+        links.append(f"[Reference: {module}](../docs/api/{module.replace('.', '-')}.md)")
     return f"{' · '.join(links)}\n\n*In Colab, run this first:* `%pip install -q git+{url}`"
 
 

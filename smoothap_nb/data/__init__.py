@@ -1,0 +1,1 @@
+"Data: pictures, labels, batches."

@@ -1,0 +1,1 @@
+"Losses: differentiable stand-ins for ranking metrics."

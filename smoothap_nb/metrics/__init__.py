@@ -1,0 +1,1 @@
+"Metrics: what a ranking is worth."

@@ -1,0 +1,1 @@
+"Retrieval: search by example, descriptors."

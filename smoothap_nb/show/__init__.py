@@ -1,0 +1,1 @@
+"Figures, players, RankLab, reports."

@@ -1,0 +1,1 @@
+"Training: settings, models, the loop, checkpoints."

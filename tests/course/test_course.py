@@ -1,0 +1,389 @@
+"""The problem sets: right answers get full marks, blank ones none, each common wrong answer its own message. Marked `course`: a class plays through nbgrader."""
+
+import contextlib
+import copy
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+COURSE = ROOT / "course"
+import course
+import smoothap_course
+
+SETS = course.sets()
+SLOW = {"set8_research_project"}
+WRONG = sorted((ROOT / "tests" / "course").glob("*/wrong_*.py"))
+
+
+def marked(names, key=lambda x: x):
+    return [pytest.param(n, marks=[pytest.mark.slow] if key(n) in SLOW else [], id=getattr(n, "stem", None) or n) for n in names]
+
+
+def source(name: str):
+    return nbformat.read(COURSE / "source" / name / f"{name}.ipynb", as_version=4)
+
+
+def marks(cell) -> dict:
+    return cell.metadata.get("nbgrader", {})
+
+
+def graded(nb) -> list[str]:
+    "Ids of the cells whose checks give points."
+    return [marks(c)["grade_id"] for c in nb.cells if c.cell_type == "code" and marks(c).get("grade")]
+
+
+def play(nb) -> dict[str, str]:
+    "Run the cells as a kernel would, going on after errors; {grade_id: message} of the graded cells that failed."
+    torch.manual_seed(0)
+    failed, space = {}, {"__name__": "__main__"}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # what a set writes
+        _play_cells(nb, space, failed)
+    return failed
+
+
+def _play_cells(nb, space: dict, failed: dict) -> None:
+    for number, cell in enumerate(nb.cells):
+        if cell.cell_type != "code":
+            continue
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(compile(cell.source, f"cell {number}", "exec"), space)
+        except Exception as error:
+            failed[marks(cell).get("grade_id", f"cell {number}")] = str(error) or repr(error)
+
+
+def blank(nb):
+    "What a student has before writing anything, with the hidden tests of the grader."
+    from nbgrader.preprocessors import ClearSolutions
+
+    return ClearSolutions().preprocess(copy.deepcopy(nb), {})[0]
+
+
+def replaced(nb, answers: dict):
+    "The reference solution with some of its cells replaced."
+    nb = copy.deepcopy(nb)
+    for cell in nb.cells:
+        if marks(cell).get("grade_id") in answers:
+            cell.source = answers.pop(marks(cell)["grade_id"])
+    assert not answers, f"no such cells: {list(answers)}"
+    return nb
+
+
+def wrong_answer(path: Path):
+    "Cells, ids that fail, and words of the message of one kept wrong answer."
+    text = path.read_text()
+    parts = re.split(r"(?m)^# cell: *(\w+).*\n", text)[1:]
+    fails = re.search(r"(?m)^# fails: *([\w, ]+?)(?: {2,}.*)?$", text)[1]
+    says = re.search(r"(?m)^# says: *(.+?)(?: {2,}\(.*)?$", text)[1].strip()
+    words = smoothap_course.MISTAKES.get(says, says).split(":")[0]
+    return dict(zip(parts[::2], parts[1::2])), {f.strip() for f in fails.split(",")}, words
+
+
+@pytest.mark.parametrize("name", marked(SETS))
+def test_reference_solution_passes_every_check(name):
+    assert play(source(name)) == {}
+
+
+@pytest.mark.parametrize("name", marked(SETS))
+def test_blank_fails_every_check(name):
+    nb = blank(source(name))
+    failed = play(nb)
+    assert set(graded(nb)) <= set(failed)
+    for cell in graded(nb):
+        assert "is not written yet" in failed[cell], f"{cell}: {failed[cell]}"
+
+
+@pytest.mark.parametrize("path", marked(WRONG, key=lambda p: p.parent.name))
+def test_wrong_answer_fails_its_checks_with_its_message(path):
+    answers, fails, words = wrong_answer(path)
+    failed = play(replaced(source(path.parent.name), answers))
+    assert set(failed) == fails, failed
+    for cell in fails:
+        assert words in failed[cell], f"{cell} does not say {words!r}:\n{failed[cell]}"
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_set_is_built_as_the_readme_says(name):
+    nb = source(name)
+    ids = [marks(c)["grade_id"] for c in nb.cells if marks(c)]
+    assert len(ids) == len(set(ids)) and "setup" in ids
+    assert nb.cells[0].source.startswith(f"# Set {name[3]}: ") and "\n> " in nb.cells[0].source
+    assert all(word in nb.cells[0].source for word in ("| Lesson", "| You need |", "| Time |", "| Points | 20"))
+    assert sum(marks(c).get("points", 0) for c in nb.cells) == 20
+    by_hand = [c for c in nb.cells if c.cell_type == "markdown" and marks(c).get("grade")]
+    assert 3 <= sum(marks(c)["points"] for c in by_hand) <= 6 or name in SLOW
+    assert 4 <= len(graded(nb)) <= 7
+    for cell in nb.cells:
+        assert not cell.get("outputs"), "sources are committed without outputs"
+        if cell.cell_type == "code" and marks(cell).get("grade"):
+            assert marks(cell)["locked"] and "### BEGIN HIDDEN TESTS" in cell.source and marks(cell)["grade_id"].startswith("test_")
+        if cell.cell_type == "code" and marks(cell).get("solution"):
+            assert cell.source.count("### BEGIN SOLUTION") == cell.source.count("### END SOLUTION") >= 1
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_messages_point_to_sections_that_exist(name):
+    text = "\n".join(c.source for c in source(name).cells)
+    seen = set(re.findall(r'see=\("(\d\d)", "([^"]+)"\)', text)) | set(re.findall(r'^\w+ = \("(\d\d)", "([^"]+)"\)', text, re.M))
+    assert seen
+    for lesson, section in seen:
+        path = ROOT / "nbs" / f"{smoothap_course.LESSONS[lesson]}.ipynb"
+        headings = {h.strip() for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown" for h in re.findall(r"(?m)^#+ (.+)$", c.source)}
+        assert section in headings, f"lesson {lesson} has no section {section!r}"
+
+
+def test_each_set_keeps_wrong_answers():
+    kept = {path.parent.name for path in WRONG}
+    assert set(SETS) - SLOW <= kept
+
+
+def test_well_known_mistakes_are_kept_as_wrong_answers():
+    said = "\n".join(path.read_text() for path in WRONG)
+    for mistake in ("argsort-once", "query-left-in", "zero-based", "ties-ahead", "ties-behind", "self-counted", "lambda-scale", "max-for-min", "batch-positives"):
+        assert f"# says: {mistake}" in said, f"nobody makes the mistake {mistake}"
+
+
+# The checks themselves
+
+def failing(*args, **keywords) -> str:
+    with pytest.raises(smoothap_course.CheckFailed) as caught, contextlib.redirect_stdout(io.StringIO()):
+        smoothap_course.check(*args, see=("01", "A rank is a count"), **keywords)
+    return str(caught.value)
+
+
+def test_check_says_what_and_where():
+    message = failing(lambda s: [1, 2], [0.1, 0.2], expect=[0, 1], name="places", mistakes={"zero-based": [1, 2]})
+    for words in ("places: 2 of 2 numbers differ", "on    [0.1, 0.2]", "want  [0, 1]", "got   [1, 2]", "RANKS FROM THE WRONG START", "lesson 01", "01_ranking.ipynb"):
+        assert words in message
+
+
+@pytest.mark.parametrize("answer, words", [
+    (lambda s: None, "returned nothing"), (lambda s: 1 / 0, "stopped with ZeroDivisionError"), (lambda s: [[1.0, 2.0]], "the shape is (1, 2), it should be (2,)"),
+    (lambda s: "two", "numbers are asked for"), (lambda s: s.zero_() + torch.tensor([0.0, 1.0]), "changed its input"), (lambda s: [float("nan"), 1], "differ"),
+])
+def test_check_names_other_faults(answer, words):
+    assert words in failing(answer, torch.tensor([1.0, 2.0]), expect=[0.0, 1.0])
+
+
+def missing():
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize("function, words", [
+    (missing, "missing is not written yet"), (lambda: None, "returned nothing"), (lambda: 1 / 0, "stopped with ZeroDivisionError"),
+    (lambda: 3, "something else is asked for; this is a int: 3"), (lambda: ["a"], "this is a list: ['a']"),
+])
+def test_answer_of_names_faults(function, words):
+    with pytest.raises(smoothap_course.CheckFailed) as caught:
+        smoothap_course.answer_of(function, see=("01", "A rank is a count"), on="nothing", as_a=lambda found: [float(x) for x in found])
+    assert words in str(caught.value) and "lesson 01" in str(caught.value)
+
+
+def test_answer_of_gives_the_answer():
+    assert smoothap_course.answer_of(lambda n: range(n), 2, see=("01", "A rank is a count"), as_a=list) == [0, 1]
+
+
+def test_check_passes_what_is_equal(capsys):
+    see = ("01", "A rank is a count")
+    smoothap_course.check(lambda: (torch.tensor([1.0, float("nan")], requires_grad=True), 3), expect=([1, float("nan")], 3.0000000001), see=see, name="pair", on="nothing")
+    smoothap_course.check(lambda x: x > 1, torch.tensor([1, 2]), expect=[False, True], see=see)
+    smoothap_course.check_that(True, "never read", see=see)
+    assert "✓ pair on nothing" in capsys.readouterr().out
+
+
+# The release
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    "A course folder of its own, with every set released."
+    folder = tmp_path_factory.mktemp("class") / "course"
+    shutil.copytree(COURSE, folder, ignore=shutil.ignore_patterns("release", "submitted", "autograded", "feedback", "gradebook.db*", ".graded", "marks.csv"))
+    run(folder, "release")
+    return folder
+
+
+def run(folder: Path, *words, **env):
+    done = subprocess.run([sys.executable, str(ROOT / "tools" / "course.py"), *words], capture_output=True, text=True,
+                          env={**os.environ, "COURSE": str(folder), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **env})
+    assert env or done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def test_release_gives_nothing_away(released):
+    for name in SETS:
+        files = {p.name for p in (released / "release" / name).iterdir()}
+        assert {f"{name}.ipynb", "smoothap_course.py"} <= files
+        text = (released / "release" / name / f"{name}.ipynb").read_text()
+        assert "### " + "BEGIN" not in text and "HIDDEN" not in text
+        lines = {line.strip() for c in nbformat.reads(text, as_version=4).cells for line in c.source.split("\n")}
+        secrets = course.secrets(name)
+        assert len(secrets) > 10 and not lines & set(secrets)
+        assert text.count("raise NotImplementedError()") >= len([c for c in source(name).cells if c.cell_type == "code" and marks(c).get("solution")])
+
+
+@pytest.mark.course
+@pytest.mark.parametrize("name", [n for n in SETS if n not in SLOW])
+def test_source_validates_by_nbgrader_itself(released, name):
+    done = subprocess.run([sys.executable, "-m", "nbgrader", "validate", f"source/{name}/{name}.ipynb"], cwd=released, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
+    assert "Success! Your notebook passes all the tests." in done.stdout, done.stdout + done.stderr
+
+
+# A class, through nbgrader and the sandbox
+
+def sandboxed(test):
+    "Mark a test that grades in the sandbox."
+    needed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="no bubblewrap on this machine (Debian: apt-get install bubblewrap)")
+    return pytest.mark.course(pytest.mark.timeout(900)(needed(test)))
+
+
+FIRST, SECOND = "set1_ranks_and_ties", "set3_smooth_ap"
+
+
+def hand_in(folder: Path, student: str, name: str, nb) -> Path:
+    path = folder / "submitted" / student / name / f"{name}.ipynb"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(nb, path)
+    return path
+
+
+def marks_of(folder: Path) -> dict:
+    import csv
+
+    return {(row["student"], row["set"]): row for row in csv.DictReader((folder / "marks.csv").open(newline=""))}
+
+
+def copy_of(released: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "course"
+    shutil.copytree(released, folder)
+    return folder
+
+
+def wrong(name: str, which: str):
+    return replaced(source(name), wrong_answer(ROOT / "tests" / "course" / name / f"wrong_{which}.py")[0])
+
+
+@sandboxed
+def test_a_class_is_graded(released, tmp_path):
+    "Three students, two sets: right, blank, wrong. Then nothing is graded twice, a changed answer is, and marks by hand reach the table and the feedback."
+    from nbgrader.api import Gradebook
+
+    folder = copy_of(released, tmp_path)
+    for name in (FIRST, SECOND):
+        hand_in(folder, "ada", name, source(name))
+        shutil.copytree(released / "release" / name, folder / "submitted" / "ben" / name)
+    hand_in(folder, "eve", FIRST, wrong(FIRST, "argsort_once"))
+    hand_in(folder, "eve", SECOND, wrong(SECOND, "self_counted"))
+    run(folder, "grade")
+    table = marks_of(folder)
+    assert {key: float(row["auto_score"]) for key, row in table.items()} == {
+        ("ada", FIRST): 15, ("ada", SECOND): 15, ("ben", FIRST): 0, ("ben", SECOND): 0, ("eve", FIRST): 13, ("eve", SECOND): 11}
+    assert all(float(row["max_score"]) == 20 and float(row["max_auto_score"]) == 15 for row in table.values())
+    assert table["ada", FIRST]["status"] == "needs manual marks" and table["ben", FIRST]["status"] == "graded"
+    feedback = folder / "feedback" / "eve" / FIRST / f"{FIRST}.html"
+    assert "ARGSORT ONCE" in feedback.read_text() and "A rank is a count" in feedback.read_text()
+
+    assert " 0 graded now" in run(folder, "grade").stdout
+    hand_in(folder, "eve", FIRST, source(FIRST))
+    with Gradebook(f"sqlite:///{folder}/gradebook.db", "smoothap") as book:
+        for notebook in book.find_submission(FIRST, "ada").notebooks:
+            for grade in notebook.grades:
+                if grade.auto_score is None:
+                    grade.manual_score, grade.needs_manual_grade = grade.max_score, False
+            for comment in notebook.comments:
+                comment.manual_comment = "Well argued."
+        book.db.commit()
+    assert " 1 graded now" in run(folder, "grade").stdout
+    table = marks_of(folder)
+    assert float(table["eve", FIRST]["auto_score"]) == 15
+    assert table["ada", FIRST]["status"] == "graded" and float(table["ada", FIRST]["score"]) == 20
+    assert "Well argued." in (folder / "feedback" / "ada" / FIRST / f"{FIRST}.html").read_text()
+
+
+HOSTILE = {  # what rank_from_last does, and the points that are left: the other tasks are right
+    "loops": ("def rank_from_last(scores):\n    while True:\n        pass", 13),
+    "eats_memory": ("def rank_from_last(scores):\n    return [bytes([n % 251]) * 10**8 for n in range(500)]", 13),
+    "deletes": ("import shutil, subprocess\nfor place in (CANARY, '/work', '/root', '/home', '/usr', '/etc', '/tmp'):\n    shutil.rmtree(place, ignore_errors=True)\n"
+                "subprocess.run('rm -rf --no-preserve-root / ' + CANARY, shell=True, capture_output=True)\ndef rank_from_last(scores):\n    return None", 13),
+    "prints": ("for n in range(300_000):\n    print('x' * 100)\ndef rank_from_last(scores):\n    return None", 13),
+    "fills_the_disk": ("for n in range(200):\n    open(f'{n}', 'wb').write(b'1' * 10**7)", 13),
+    "calls_home": ("import socket\nsocket.create_connection(('127.0.0.1', PORT), 2).send(b'marks, please')\ndef rank_from_last(scores):\n    return None", 13),
+    "looks_around": ("from pathlib import Path\nseen = [str(p) for p in Path(CANARY).rglob('*')] + [str(p) for p in Path(CANARY).parent.rglob('*.ipynb')]\n"
+                     "assert not seen, 'SEEN ' + seen[0]\nprint('saw nothing')\ndef rank_from_last(scores):\n    return None", 13),
+    "ends_python": ("import os\nos._exit(0)", 0),
+}
+
+
+@sandboxed
+def test_hostile_submissions_leave_the_rest_graded_and_the_disk_intact(released, tmp_path):
+    import socket
+
+    folder = copy_of(released, tmp_path)
+    limits = (folder / "sandbox.py").read_text()
+    assert '"cell": 30' in limits
+    (folder / "sandbox.py").write_text(limits.replace('"cell": 30', '"cell": 12').replace('"memory": 3000', '"memory": 1500'))
+    canary = tmp_path / "canary"
+    canary.mkdir()
+    (canary / "letter.txt").write_text("still here")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for student, (code, _) in HOSTILE.items():
+            code = code.replace("CANARY", repr(str(canary))).replace("PORT", str(server.getsockname()[1]))
+            hand_in(folder, student, FIRST, replaced(source(FIRST), {"rank_from_last": code}))
+        hand_in(folder, "honest", FIRST, source(FIRST))
+        torn = hand_in(folder, "torn", FIRST, source(FIRST))
+        torn.write_text(torn.read_text()[:1000])
+        linked = hand_in(folder, "linked", FIRST, source(FIRST))
+        (linked.parent / "gradebook").symlink_to(folder / "gradebook.db")
+        cut = source(FIRST)
+        cut.cells = [c for c in cut.cells if not marks(c).get("locked")]
+        hand_in(folder, "cut_cells", FIRST, cut)
+        edited = blank(source(FIRST))
+        for cell in edited.cells:
+            if marks(cell).get("grade") and cell.cell_type == "code":
+                cell.source, cell.metadata.nbgrader["points"] = "assert True", 100
+        hand_in(folder, "edited_tests", FIRST, edited)
+        run(folder, "grade")
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nobody called
+            server.accept()
+    table = {student: row for (student, _), row in marks_of(folder).items()}
+    points = {student: float(row["auto_score"]) for student, row in table.items() if row["auto_score"]}
+    assert points == {**{student: expected for student, (_, expected) in HOSTILE.items()}, "honest": 15, "cut_cells": 15, "edited_tests": 0}
+    assert "is not a notebook" in table["torn"]["note"] and "holds a link" in table["linked"]["note"]
+    assert "is not a notebook" in (folder / "feedback" / "torn" / FIRST / f"{FIRST}.html").read_text()
+    assert (canary / "letter.txt").read_text() == "still here" and (ROOT / "tests" / "test_course.py").exists()
+    told = {student: (folder / "autograded" / student / FIRST / f"{FIRST}.ipynb") for student in points}
+    assert "more than 12 s" in told["loops"].read_text() and "MemoryError" in told["eats_memory"].read_text()
+    assert "No space left" in told["fills_the_disk"].read_text() and "unreachable" in told["calls_home"].read_text() or "refused" in told["calls_home"].read_text()
+    assert "saw nothing" in told["looks_around"].read_text() and "its Python ended" in told["ends_python"].read_text()
+    assert told["prints"].stat().st_size < 200_000
+    assert not list(folder.glob("autograded/*/*/*[0-9]"))
+
+
+@pytest.mark.course
+@pytest.mark.timeout(900)
+def test_without_a_sandbox_nothing_is_graded_unless_asked(released, tmp_path):
+    folder = copy_of(released, tmp_path)
+    hand_in(folder, "ada", FIRST, source(FIRST))
+    fake = tmp_path / "bin"
+    fake.mkdir()
+    (fake / "bwrap").write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
+    (fake / "bwrap").chmod(0o755)
+    broken = {"PATH": f"{fake}{os.pathsep}{os.environ['PATH']}"}
+    done = run(folder, "grade", **broken, UNSAFE="")
+    assert done.returncode != 0 and "No permissions to create new namespace" in done.stderr and "UNSAFE=1" in done.stderr
+    assert not (folder / "marks.csv").exists()
+    done = run(folder, "grade", **broken, UNSAFE="1")
+    assert done.returncode == 0 and "unprotected" in done.stderr, done.stderr
+    assert float(marks_of(folder)["ada", FIRST]["auto_score"]) == 15

@@ -1,0 +1,68 @@
+"""What every committed lesson promises its reader: figures with alternative text, a size one can load, links and references that lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted((ROOT / "nbs").glob("[0-9]*.ipynb"))
+NUMBERS = {p.stem[:2] for p in NOTEBOOKS}
+READING = [p for p in NOTEBOOKS if p.stem[:2] < "90"]
+
+
+def text_of(path: Path) -> str:
+    "All Markdown of a notebook, without code spans and formulas."
+    cells = nbformat.read(path, as_version=4).cells
+    text = "\n\n".join(c.source for c in cells if c.cell_type == "markdown")
+    return re.sub(r"\$\$.*?\$\$|\$[^$\n]*\$|```.*?```|`[^`\n]*`", " ", text, flags=re.S)
+
+
+def anchors(path: Path) -> set[str]:
+    cells = nbformat.read(path, as_version=4).cells if path.suffix == ".ipynb" else [nbformat.v4.new_markdown_cell(path.read_text(encoding="utf-8"))]
+    lines = [line for c in cells if c.cell_type == "markdown" for line in c.source.splitlines() if line.startswith("#")]
+    headings = {line.lstrip("#").strip() for line in lines}
+    return {h.replace(" ", "-") for h in headings} | {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_every_figure_has_alternative_text_and_the_file_is_small(path):
+    assert path.stat().st_size < 1_500_000, f"{path.name} has {path.stat().st_size:,} bytes"
+    for number, cell in enumerate(nbformat.read(path, as_version=4).cells):
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            for kind in ("image/png", "image/jpeg", "image/svg+xml"):
+                if kind in data:
+                    alt = output.get("metadata", {}).get(kind, {}).get("alt", "")
+                    assert len(alt.split()) >= 5, f"cell {number} of {path.name}: the figure's alternative text must say what it shows, got {alt!r}"
+        if any("<svg" in "".join(o.get("data", {}).get("text/html", "")) for o in cell.get("outputs", [])):
+            still = [o for o in cell.outputs if "image/png" in o.get("data", {})]
+            assert still, f"cell {number} of {path.name}: a player needs a still picture beside it, for viewers that run no scripts"
+
+
+@pytest.mark.parametrize("path", READING, ids=lambda p: p.stem)
+def test_lessons_that_are_mentioned_exist(path):
+    for found in re.finditer(r"[Ll]essons?\s+((?:\d\d(?:,\s*|\s+and\s+|\s+to\s+|\s+or\s+)?)+)", text_of(path)):
+        for number in re.findall(r"\d\d", found[1]):
+            assert number in NUMBERS, f"{path.name} mentions lesson {number}, which does not exist: ...{found[0]}..."
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_links_lead_somewhere(path):
+    for target in re.findall(r"\]\((?!https?://|mailto:|attachment:)([^)\s]+)\)", text_of(path)):
+        file, _, anchor = target.partition("#")
+        there = path if not file else (path.parent / file).resolve()
+        assert there.exists(), f"{path.name} links to {target}, which does not exist"
+        if anchor and there.suffix in (".ipynb", ".md"):
+            assert anchor in anchors(there), f"{path.name} links to {target}: no such heading"
+
+
+@pytest.mark.parametrize("path", READING, ids=lambda p: p.stem)
+def test_markdown_is_portable(path):
+    "GitHub, JupyterLab, Colab and Quarto must all show it."
+    text = text_of(path)
+    assert ":::" not in text and not re.search(r"(?<![\w`])@(?:fig|tbl|eq|sec)-", text), f"{path.name} uses Quarto's own syntax"
+    assert text.count("<details") == text.count("</details>"), f"{path.name} leaves a folded hint open"

@@ -1,0 +1,667 @@
+"Dataset-level metrics against their definitions written out in plain Python, against peers, and against themselves cut differently."
+
+from __future__ import annotations
+
+import pickle
+import socket
+import sys
+import warnings
+from pathlib import Path
+
+import naive_metrics as naive
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings, strategies as st
+
+from smoothap_nb import (RetrievalMetrics, asi, average_precision, evaluate, evaluate_neighbours, h_ap, levels_from_labels, map_at_r, ndcg,
+                         nearest_neighbours, r_precision, recall_at_k, precision_at_k, relevance_from_levels, relevance_from_weights)
+from smoothap_nb.metrics import dataset as module
+
+
+KS = (1, 3)
+FLAT = ("mAP", "mAP@R", "R-precision", "R@1", "R@3", "P@1", "P@3")
+ENGINES = ("torch", "numba")
+TIES = ("max", "min", "average")
+
+
+def all_metrics(depth: int) -> tuple[str, ...]:
+    return (*FLAT, *(f"AP@level{n}" for n in range(1, depth + 1)), "H-AP", "ASI", "NDCG")
+
+
+def exact_rows(count: int, dim: int, seed: int, dtype=torch.float32) -> torch.Tensor:
+    "Rows whose products are exact, with many ties."
+    return torch.randint(-2, 3, (count, dim), generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def random_labels(count: int, depth: int, classes: int, seed: int) -> torch.Tensor:
+    return torch.randint(0, classes, (count, depth), generator=torch.Generator().manual_seed(seed))
+
+
+def unit_rows(count: int, dim: int, seed: int) -> torch.Tensor:
+    return F.normalize(torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=1)
+
+
+def same(one: dict, other: dict, atol: float = 1e-12) -> None:
+    "Equal results, per query where both have that."
+    assert one.keys() == other.keys()
+    for name in one.keys() - {"per_query"}:
+        assert one[name] == pytest.approx(other[name], abs=atol), name
+    for name in one.get("per_query", ()):
+        np.testing.assert_allclose(one["per_query"][name], other["per_query"][name], rtol=0, atol=atol, err_msg=name)
+
+
+@pytest.fixture
+def sort_always(monkeypatch):
+    "The numba engine sorts every row, as it does with many positives."
+    monkeypatch.setattr(module._CountingEngine, "many", 0)
+
+
+# ---------------------------------------------------------------------------------------------------------------- the definition
+
+def check_definition(seed: int, ties: str, engine: str) -> None:
+    depth = 1 + seed % 3
+    rows, labels = exact_rows(26, 3, seed), random_labels(26, depth, 3, seed)
+    names = [name for name in all_metrics(depth) if name not in ("ASI", "NDCG")]
+    found = evaluate(rows, labels, metrics=names, ties=ties, normalize=False, per_query=True, alpha=2.0, engine=engine)["per_query"]
+    scores = (rows @ rows.T).tolist()
+    for q in range(len(rows)):
+        others = [j for j in range(len(rows)) if j != q]
+        s, levels = [scores[q][j] for j in others], naive.levels_between(labels[q].tolist(), [labels[j].tolist() for j in others])
+        wanted = naive.cutoff_metrics(s, levels, depth, ties, KS)
+        wanted |= {f"AP@level{n}": naive.average_precision(s, levels, n, ties) for n in range(1, depth + 1)}
+        wanted |= {"mAP": wanted[f"AP@level{depth}"], "H-AP": naive.hierarchical_ap(s, levels, naive.relevance_by_alpha(levels, depth, 2.0), ties)}
+        for name in names:
+            assert found[name][q] == pytest.approx(wanted[name], abs=1e-12, nan_ok=True), (name, q)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("ties", TIES)
+@pytest.mark.parametrize("seed", range(4))
+def test_every_metric_follows_its_definition(seed, ties, engine):
+    check_definition(seed, ties, engine)
+
+
+@pytest.mark.parametrize("ties", TIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_sorting_path_follows_the_definition(seed, ties, sort_always):
+    check_definition(seed, ties, "numba")
+
+
+@pytest.mark.parametrize("ties", TIES)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_functions_of_the_lessons_agree(engine, ties):
+    rows, labels = exact_rows(60, 3, 1, torch.float64), random_labels(60, 3, 2, 1)
+    away = ~torch.eye(60, dtype=torch.bool)
+    scores, levels = (rows @ rows.T)[away].view(60, 59), levels_from_labels(labels)[away].view(60, 59)
+    fine = levels == 3
+    wanted = {"mAP": average_precision(scores, fine, ties), "mAP@R": map_at_r(scores, fine, ties), "R-precision": r_precision(scores, fine, ties),
+              "R@3": recall_at_k(scores, fine, 3, ties), "P@3": precision_at_k(scores, fine, 3, ties),
+              "AP@level1": average_precision(scores, levels >= 1, ties), "AP@level2": average_precision(scores, levels >= 2, ties),
+              "NDCG": ndcg(scores, levels, ties), "ASI": asi(scores, levels, ties),
+              "H-AP": h_ap(scores, relevance_from_levels(levels, 3.0, num_levels=3, extra_fine=1), ties)}
+    options = {"ties": ties, "engine": engine, "normalize": False, "per_query": True, "extra_fine": 1}
+    found = evaluate(rows, labels, metrics=tuple(wanted), alpha=3.0, **options)["per_query"]
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value.numpy(), atol=1e-12, err_msg=name)
+    weights = (0.2, 0.0, 0.5)
+    found = evaluate(rows, labels, metrics="H-AP", weights=weights, **options)["per_query"]["H-AP"]
+    np.testing.assert_allclose(found, h_ap(scores, relevance_from_weights(levels, weights, extra_fine=1), ties).numpy(), atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_property_1_makes_h_ap_a_weighted_mean_of_level_aps(engine):
+    rows, labels = unit_rows(80, 8, 2), random_labels(80, 2, 3, 2)
+    found = evaluate(rows, labels, metrics=("H-AP", "AP@level1", "AP@level2"), weights=(0.4, 0.6), engine=engine, per_query=True)["per_query"]
+    both = ~np.isnan(found["AP@level2"])
+    np.testing.assert_allclose(found["H-AP"][both], (0.4 * found["AP@level1"] + 0.6 * found["AP@level2"])[both], atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_levels_of_equal_relevance_count_each_item_once(engine):
+    "Weights (1, 0) give both levels one relevance, where the released code exceeds 1."
+    line = torch.tensor([[0.9], [0.8], [0.7], [0.6], [0.5]])
+    labels = torch.tensor([[0, 0], [0, 0], [0, 1], [0, 1], [1, 2]])
+    query = (torch.ones(1, 1), torch.zeros(1, 2, dtype=torch.int64))
+    assert evaluate(*query, line, labels, metrics="H-AP", weights=(1, 0), normalize=False, engine=engine)["H-AP"] == pytest.approx(1, abs=1e-12)
+
+
+def test_scikit_learn_agrees_without_ties():
+    from sklearn.metrics import average_precision_score
+
+    rows, labels = unit_rows(400, 16, 3), random_labels(400, 1, 30, 3)[:, 0]
+    found = evaluate(rows, labels, metrics="mAP", per_query=True, engine="numba")["per_query"]["mAP"]
+    for query in range(0, 400, 9):
+        others = torch.arange(400) != query
+        theirs = average_precision_score((labels == labels[query])[others].numpy(), (rows @ rows[query])[others].numpy())
+        assert found[query] == pytest.approx(theirs, abs=1e-12)
+
+
+# --------------------------------------------------------------------------------------------------- laws, whatever the data
+
+sets = st.tuples(st.integers(4, 40), st.integers(1, 3), st.integers(1, 4), st.integers(0, 10 ** 6), st.sampled_from(TIES), st.sampled_from(ENGINES))
+
+
+def result_or_none(*args, **kwargs):
+    try:
+        return evaluate(*args, **kwargs)
+    except ValueError as error:
+        assert "no query has a positive" in str(error)
+
+
+@settings(max_examples=40, deadline=None)
+@given(sets, st.integers(1, 40))
+def test_any_chunk_gives_what_the_whole_gives(drawn, chunk):
+    count, depth, classes, seed, ties, engine = drawn
+    rows, labels = exact_rows(count, 3, seed), random_labels(count, depth, classes, seed)
+    options = {"metrics": all_metrics(depth), "ties": ties, "engine": engine, "normalize": False, "per_query": True}
+    whole = result_or_none(rows, labels, **options)
+    memory = 4 * (count * chunk * (4 if engine == "numba" else 12) + 24 * chunk) // 3 + 8
+    if whole is not None:
+        same(whole, evaluate(rows, labels, memory=memory, **options))
+        same(whole, evaluate(rows.half().numpy(), labels, memory=memory + 1000, **options))
+
+
+@settings(max_examples=40, deadline=None)
+@given(sets)
+def test_the_order_of_the_images_does_not_matter(drawn):
+    count, depth, classes, seed, ties, engine = drawn
+    rows, labels = exact_rows(count, 3, seed), random_labels(count, depth, classes, seed)
+    options = {"metrics": all_metrics(depth), "ties": ties, "engine": engine, "normalize": False}
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    one, other = result_or_none(rows, labels, **options), result_or_none(rows[order], labels[order], **options)
+    assert (one is None) == (other is None)
+    if one:
+        same(one, other)
+
+
+@settings(max_examples=40, deadline=None)
+@given(sets)
+def test_both_engines_and_a_gallery_of_the_same_images_agree(drawn):
+    count, depth, classes, seed, ties, _ = drawn
+    rows, labels = exact_rows(count, 3, seed, torch.float64), random_labels(count, depth, classes, seed)
+    options = {"metrics": all_metrics(depth), "ties": ties, "normalize": False, "per_query": True}
+    one = result_or_none(rows, labels, engine="torch", **options)
+    if one:
+        same(one, evaluate(rows, labels, engine="numba", **options))
+        same(one, evaluate(rows, labels, rows.clone(), labels, query_index=torch.arange(count), engine="numba", **options))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(3, 30), st.integers(0, 10 ** 6), st.sampled_from((torch.float32, torch.float64)), st.sampled_from(ENGINES), st.integers(1, 60))
+def test_copies_of_an_image_tie_exactly(count, seed, dtype, engine, dim):
+    "A copy of each image under another label: the pessimist sees every hit behind its copy, the optimist before it."
+    rows = F.normalize(torch.randn(count, dim, generator=torch.Generator().manual_seed(seed)).to(dtype), dim=1)
+    rows = torch.cat([rows, rows])
+    labels = torch.cat([torch.zeros(count), torch.ones(count)]).long()
+    found = {ties: evaluate(rows, labels, metrics=("R@1", "mAP"), ties=ties, engine=engine) for ties in ("max", "min")}
+    if len(rows.unique(dim=0)) == count:
+        assert found["max"]["R@1"] == 0.0  # the query's own copy, a negative, stands at least level with everything
+        assert found["max"]["mAP"] < found["min"]["mAP"]
+
+
+def test_a_copy_of_the_query_stays_and_only_its_own_row_leaves():
+    rows = torch.eye(3)[[0, 0, 1, 1, 2]]
+    found = evaluate(rows, [0, 0, 1, 2, 1], metrics=("R@1", "mAP"), per_query=True)
+    assert found["per_query"]["R@1"].tolist()[:2] == [1.0, 1.0]  # the copy, a positive
+    assert found["per_query"]["R@1"][2] == 0.0                   # the copy, of another class
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_tied_positives_do_not_push_each_other_back(engine):
+    rows = torch.eye(2)[[0, 0, 0, 1]]
+    assert evaluate(rows, [0, 0, 0, 1], metrics=("R@1", "P@1", "mAP@R"), engine=engine)["R@1"] == 1.0
+
+
+# ------------------------------------------------------------------------------------------------- queries, galleries, the own row
+
+def test_means_leave_out_queries_without_positives():
+    found = evaluate(torch.eye(3)[[0, 0, 1]], torch.tensor([7, 7, 8]), metrics=("mAP", "R@1"), per_query=True)
+    assert found["mAP"] == found["R@1"] == 1.0 and found["queries_skipped"] == 1
+    assert np.isnan(found["per_query"]["mAP"][2])
+
+
+def test_skipped_are_those_without_a_positive_at_the_finest_level_asked_for():
+    labels = torch.tensor([[0, 0], [0, 0], [0, 1], [1, 2], [1, 3]])
+    rows = unit_rows(5, 4, 0)
+    assert evaluate(rows, labels, metrics=("mAP", "AP@level1"))["queries_skipped"] == 3
+    assert evaluate(rows, labels, metrics=("AP@level1",))["queries_skipped"] == 0
+    found = evaluate(rows, labels, metrics=("mAP", "AP@level1", "H-AP"), per_query=True)["per_query"]
+    assert np.isnan(found["mAP"][2]) and not np.isnan(found["AP@level1"][2]) and not np.isnan(found["H-AP"][2])
+
+
+def test_a_query_in_its_own_gallery_lifts_every_number():
+    rows, labels = unit_rows(60, 8, 5), random_labels(60, 1, 12, 5)[:, 0]
+    out, inside = (evaluate(rows, labels, metrics=("mAP", "mAP@R", "R@1"), include_query=include) for include in (False, True))
+    assert inside["R@1"] == 1.0 and all(inside[name] > out[name] for name in ("mAP", "mAP@R", "R@1")) and inside["queries_skipped"] == 0
+    same(inside, evaluate(rows, labels, rows, labels, metrics=("mAP", "mAP@R", "R@1")))
+
+
+def test_query_index_takes_out_members_and_leaves_strangers():
+    rows, labels = unit_rows(30, 5, 6), random_labels(30, 1, 4, 6)[:, 0]
+    strangers, index = unit_rows(6, 5, 7), torch.tensor([3, 9, -1, -1])
+    queries, wanted = torch.cat([rows[[3, 9]], strangers[:2]]), torch.tensor([*labels[[3, 9]], 0, 1])
+    found = evaluate(queries, wanted, rows, labels, query_index=index, per_query=True)["per_query"]["mAP"]
+    alone = evaluate(rows, labels, per_query=True)["per_query"]["mAP"]
+    apart = evaluate(strangers[:2], wanted[2:], rows, labels, per_query=True)["per_query"]["mAP"]
+    np.testing.assert_allclose(found, [*alone[[3, 9]], *apart], atol=1e-12)
+
+
+def test_labels_may_be_lists_arrays_or_tensors_of_any_integers():
+    rows = unit_rows(6, 3, 8)
+    names = torch.tensor([-5, -5, 10 ** 12, 10 ** 12, 3, 3])
+    wanted = evaluate(rows, names)
+    for labels in (names.tolist(), names.numpy(), names[:, None], names.numpy().astype(object).astype(np.int64)):
+        same(wanted, evaluate(rows, labels))
+
+
+def test_a_finer_label_counts_only_below_the_same_coarser_one():
+    "Class 7 of family 0 and class 7 of family 1 are two classes."
+    labels = torch.tensor([[0, 7], [0, 7], [1, 7], [1, 7]])
+    found = evaluate(torch.eye(2)[[0, 0, 1, 1]], labels, metrics=("mAP", "P@1"))
+    assert found["mAP"] == 1.0 and found["P@1"] == 1.0
+
+
+def test_metrics_keep_their_order_and_come_once():
+    found = evaluate(unit_rows(8, 3, 1), [0, 0, 0, 0, 1, 1, 1, 1], metrics=["R@3", "mAP", "R@3", "P@2", "R@1"])
+    assert list(found) == ["R@3", "mAP", "P@2", "R@1", "queries_skipped"]
+    assert all(isinstance(found[name], float) for name in list(found)[:-1]) and isinstance(found["queries_skipped"], int)
+
+
+# ------------------------------------------------------------------------------------------------------------ numbers and memory
+
+@pytest.mark.parametrize("dtype, atol", [(torch.float32, 1e-5), (torch.float16, 3e-3), (torch.bfloat16, 2e-2)])
+def test_half_precision_stays_close_to_float64(dtype, atol):
+    """Stated error: float32 1e-5, float16 3e-3, bfloat16 2e-2 in any mean over 600 queries; what is lost is lost in the embeddings,
+    the products are made in float32."""
+    centres = unit_rows(60, 32, 9)
+    labels = torch.arange(600) % 60
+    rows = F.normalize(centres[labels] + 1.2 / 32 ** 0.5 * torch.randn(600, 32, generator=torch.Generator().manual_seed(9), dtype=torch.float64), dim=1)
+    names = ("mAP", "R@1", "R@10", "mAP@R")
+    wanted, found = evaluate(rows, labels, metrics=names), evaluate(rows.to(dtype), labels, metrics=names)
+    assert max(abs(wanted[name] - found[name]) for name in names) <= atol
+    upcast = evaluate(rows.to(dtype).float(), labels, metrics=names)
+    same(found, upcast, atol=1e-12)
+
+
+def test_rougher_products_of_the_caller_are_not_used():
+    rows, labels = unit_rows(200, 32, 10).float(), random_labels(200, 1, 20, 10)[:, 0]
+    wanted, before = evaluate(rows, labels), torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = evaluate(rows, labels)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    same(wanted, found, 1e-12)
+    kind = torch.backends.mkldnn.matmul
+    before, kind.fp32_precision = kind.fp32_precision, "bf16"  # the newer way to ask for it, which does not mix with the older
+    try:
+        same(wanted, evaluate(rows, labels), 1e-12)
+        assert kind.fp32_precision == "bf16"
+    finally:
+        kind.fp32_precision = before
+
+
+def test_embeddings_that_carry_a_gradient_are_taken_as_they_are():
+    rows = unit_rows(6, 3, 1).requires_grad_()
+    evaluate(rows, [0, 0, 1, 1, 2, 2])
+    assert rows.grad is None
+
+
+def test_a_file_on_disk_gives_what_memory_gives(tmp_path):
+    rows, labels = unit_rows(300, 24, 11).half(), random_labels(300, 1, 40, 11)[:, 0]
+    np.save(tmp_path / "rows.npy", rows.numpy())
+    file = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    for memory in ("30kB", "1GB"):
+        same(evaluate(rows, labels, per_query=True), evaluate(file, labels, memory=memory, per_query=True), 1e-12)
+        same(evaluate(rows[:20], labels[:20], rows, labels), evaluate(file[:20], labels[:20], file, labels.numpy(), memory=memory), 1e-12)
+
+
+def test_columns_of_a_gallery_in_blocks(monkeypatch):
+    "A gallery that is never whole in memory, with copies in different blocks."
+    rows = unit_rows(90, 8, 12)[torch.arange(100) % 90].float() * 2
+    labels = random_labels(100, 1, 9, 12)[:, 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        same(evaluate(rows, labels, per_query=True), evaluate(rows, labels, memory=6_000, per_query=True), 1e-12)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_memory_stays_within_what_was_given():
+    "8,000 images: all scores would take 256 MB. Twice the sum of what was given and what compiled loops need."
+    from benchmarks.harness import peak_memory
+
+    extra = peak_memory("benchmarks.evaluation:prepare", images=8_000, memory="24MB")
+    assert extra < 80e6
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_memory_at_a_larger_size():
+    from benchmarks.harness import peak_memory
+
+    assert peak_memory("benchmarks.evaluation:prepare", images=40_000, memory="200MB") < 300e6
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_gallery_on_disk_does_not_fill_memory(tmp_path):
+    from benchmarks.evaluation import alone, write_gallery
+
+    write_gallery(str(tmp_path / "gallery.npy"), 60_000, 2048, 20)  # 246 MB; in float32 twice that
+    small = alone("task_million", path=str(tmp_path / "gallery.npy"), queries=20, memory="100MB")
+    write_gallery(str(tmp_path / "gallery.npy"), 2_000, 2048, 20)
+    base = alone("task_million", path=str(tmp_path / "gallery.npy"), queries=20, memory="100MB")
+    assert small["peak"] - base["peak"] < 200e6
+
+
+def test_without_numba_torch_does_it(monkeypatch):
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    assert module._engine("auto", torch.device("cpu"), 10 ** 9) is module._TorchEngine
+    monkeypatch.undo()
+    assert module._engine("auto", torch.device("cpu"), 10 ** 9) is module._CountingEngine
+    assert module._engine("auto", torch.device("cuda"), 10 ** 9) is module._TorchEngine
+
+
+def test_several_threads_give_the_same(monkeypatch):
+    rows, labels = unit_rows(300, 8, 13), random_labels(300, 2, 5, 13)
+    wanted = evaluate(rows, labels, metrics=all_metrics(2), engine="numba", per_query=True)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    same(wanted, evaluate(rows, labels, metrics=all_metrics(2), engine="numba", per_query=True))
+
+
+def test_importing_the_package_does_not_import_numba():
+    import subprocess
+
+    code = "import sys, smoothap_nb; smoothap_nb.evaluate; print('numba' in sys.modules, 'torchmetrics' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == ["False", "False"]
+
+
+# -------------------------------------------------------------------------------------------------------------------- bad input
+
+ROWS, LABELS = torch.eye(4), [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("change, words", [
+    ({"embeddings": ROWS.tolist()}, "embeddings must be a torch.Tensor or a numpy array"),
+    ({"embeddings": ROWS.int()}, "embeddings must be floating point"),
+    ({"embeddings": ROWS[0]}, r"shape \(images, dimensions\)"),
+    ({"embeddings": ROWS[:0], "labels": []}, "labels must be integers"),
+    ({"embeddings": ROWS[:0], "labels": torch.zeros(0, dtype=torch.int64)}, "there is no query"),
+    ({"labels": [0, 0, 1]}, "labels have length 3, the embeddings 4"),
+    ({"labels": [0.0, 0, 1, 1]}, "labels must be integers"),
+    ({"labels": [0, 1, 2, 3]}, "no query has a positive"),
+    ({"metrics": ("R@0",)}, "K must be a whole number from 1 on, got 0"),
+    ({"metrics": ("R@-3",)}, "K must be a whole number from 1 on, got -3"),
+    ({"metrics": ("P@1.5",)}, "K must be a whole number"),
+    ({"metrics": ("R@4",)}, "the gallery holds 3 beside the query"),
+    ({"metrics": ("map",)}, "nearest is 'mAP'"),
+    ({"metrics": ("recall@1",)}, "no metric 'recall@1'"),
+    ({"metrics": ("HAP",)}, "nearest is 'H-AP'"),
+    ({"metrics": ("R@K",)}, "no metric"),
+    ({"metrics": (3,)}, "no metric 3"),
+    ({"metrics": ()}, "metrics is empty"),
+    ({"metrics": ("AP@level2",)}, "1 level"),
+    ({"metrics": ("AP@level0",)}, "numbered from 1"),
+    ({"ties": "worst"}, "ties must be one of"),
+    ({"engine": "gpu"}, "engine must be one of"),
+    ({"memory": "much"}, "memory must be a size"),
+    ({"memory": 0}, "memory must be a size"),
+    ({"memory": "20B"}, "too small"),
+    ({"normalize": "yes"}, "normalize must be"),
+    ({"alpha": -1.0, "metrics": "H-AP"}, "alpha must be"),
+    ({"weights": (1, 1), "metrics": "H-AP"}, "weights must be 1 numbers"),
+    ({"weights": (-1,), "metrics": "H-AP"}, "weights must"),
+    ({"extra_fine": -1, "metrics": "H-AP"}, "extra_fine"),
+    ({"gallery_embeddings": ROWS}, "belong together"),
+    ({"gallery_labels": LABELS}, "belong together"),
+    ({"gallery_embeddings": ROWS[:0], "gallery_labels": torch.zeros(0, dtype=torch.int64)}, "the gallery is empty"),
+    ({"gallery_embeddings": torch.eye(3), "gallery_labels": [0, 0, 1]}, "3 dimensions"),
+    ({"gallery_embeddings": ROWS, "gallery_labels": [[0, 1]] * 4}, "gallery_labels have 2 levels"),
+    ({"query_index": [0, 1, 2, 3]}, "pass a gallery"),
+    ({"gallery_embeddings": ROWS, "gallery_labels": LABELS, "query_index": [0, 1, 2]}, "4 integers"),
+    ({"gallery_embeddings": ROWS, "gallery_labels": LABELS, "query_index": [0, 1, 2, 4]}, r"-1 \.\.\. 3"),
+])
+def test_bad_input_is_named(change, words):
+    arguments = {"embeddings": ROWS, "labels": LABELS} | change
+    with pytest.raises((TypeError, ValueError), match=words):
+        evaluate(**arguments)
+
+
+def test_nan_rows_are_named_in_queries_and_gallery():
+    rows = torch.ones(9, 3) / 3 ** 0.5
+    rows[4, 1], rows[7, 0] = float("nan"), float("inf")
+    with pytest.raises(ValueError, match="embeddings hold NaN or infinity in 2 of 9 rows: row 4, 7"):
+        evaluate(rows, [0, 1, 2] * 3)
+    with pytest.raises(ValueError, match="gallery_embeddings hold NaN or infinity in 2 of 9 rows"):
+        evaluate(rows[:2], [0, 1], rows.numpy(), [0, 1, 2] * 3)
+
+
+def test_rows_of_another_length_are_normalised_with_a_notice_or_refused():
+    rows, labels = unit_rows(20, 5, 14), random_labels(20, 1, 4, 14)[:, 0]
+    longer = rows * torch.linspace(0.5, 3, 20, dtype=torch.float64)[:, None]
+    with pytest.warns(UserWarning, match=r"rows of embeddings are not of length 1 \(row 0 has length 0.5\)"):
+        same(evaluate(rows, labels), evaluate(longer, labels))
+    with pytest.raises(ValueError, match="normalize=True"):
+        evaluate(longer, labels, normalize="refuse")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluate(rows, labels)
+        evaluate(rows.half(), labels, normalize="refuse")  # rounding is no other length
+        dots = evaluate(longer, labels, normalize=False, per_query=True)["per_query"]["mAP"]
+    scores, away = longer @ longer.T, ~torch.eye(20, dtype=torch.bool)
+    relevant = (labels[:, None] == labels)[away].view(20, 19)
+    np.testing.assert_allclose(dots, average_precision(scores[away].view(20, 19), relevant).numpy(), atol=1e-12)
+
+
+def test_products_that_overflow_are_refused():
+    with pytest.raises(ValueError, match="overflow"):
+        evaluate(torch.full((4, 2), 1e30), LABELS, normalize=False)
+
+
+def test_weights_that_leave_nothing_are_an_error():
+    with pytest.raises(ValueError, match="relevance above 0"):
+        evaluate(torch.eye(4), [[0, 0], [0, 1], [1, 2], [1, 3]], metrics="H-AP", weights=(0, 1))
+
+
+# ------------------------------------------------------------------------------------------------------------------- short lists
+
+def test_exact_neighbours_are_the_best_scores():
+    rows = unit_rows(50, 6, 15)
+    scores, found = nearest_neighbours(rows, 7, memory="20kB")
+    wanted = (rows @ rows.T).fill_diagonal_(-2).topk(7)
+    torch.testing.assert_close(scores, wanted.values)
+    assert torch.equal(found, wanted.indices)
+    inside = nearest_neighbours(rows[:5], 3, rows)[1]
+    assert inside[:, 0].tolist() == list(range(5))
+    assert torch.equal(nearest_neighbours(rows[:5], 7, rows, query_index=torch.arange(5))[1], found[:5])
+
+
+@pytest.mark.parametrize("kind", ["Flat", "IVF4,Flat"])
+def test_a_faiss_index_that_looks_everywhere_is_exact(kind):
+    pytest.importorskip("faiss")
+    rows = unit_rows(300, 6, 16).float()
+    exact, listed = nearest_neighbours(rows, 9), nearest_neighbours(rows, 9, index=kind, probes=4)
+    torch.testing.assert_close(exact[0], listed[0], rtol=0, atol=1e-5)
+    assert (exact[1] == listed[1]).double().mean() > 0.99
+    fewer = nearest_neighbours(rows[:9], 250, rows, index="IVF50,Flat", probes=1)
+    assert ((fewer[1] == -1) == fewer[0].isneginf()).all() and (fewer[1] == -1).any()
+
+
+@pytest.mark.parametrize("k", [1, 5, 59])
+def test_lists_give_the_metrics_that_they_can(k):
+    rows, labels = unit_rows(60, 6, 17), random_labels(60, 1, 20, 17)[:, 0]
+    listed = nearest_neighbours(rows, k)[1]
+    names = tuple(name for name in ("R@1", "R@5", "P@5") if int(name[2:]) <= k)
+    whole = evaluate(rows, labels, metrics=(*names, "mAP", "mAP@R", "R-precision"), per_query=True)
+    short = evaluate_neighbours(listed, labels, metrics=(*names, "mAP"), per_query=True)
+    for name in names:
+        np.testing.assert_allclose(short["per_query"][name], whole["per_query"][name], atol=1e-12)
+    assert short["queries_skipped"] == whole["queries_skipped"]
+    assert (short["per_query"]["mAP"] <= whole["per_query"]["mAP"] + 1e-12)[~np.isnan(whole["per_query"]["mAP"])].all()
+    if k == 59:
+        full = evaluate_neighbours(listed, labels, metrics=("mAP", "mAP@R", "R-precision"))
+        assert all(full[name] == pytest.approx(whole[name], abs=1e-12) for name in ("mAP", "mAP@R", "R-precision"))
+
+
+def test_bad_lists_are_named():
+    rows, labels = unit_rows(12, 4, 18), torch.arange(12) % 3
+    listed = nearest_neighbours(rows, 2)[1]
+    for arguments, words in (((listed.float(), labels), "integers"), ((listed, labels[:5]), "length 5"), ((listed + 20, labels), "-1 ... 11"),
+                             ((torch.arange(12)[:, None], labels), "their own query"), ((listed, labels, None, ("mAP@R",)), "need lists as long as"),
+                             ((listed, labels, None, ("R@3",)), "R@3"), ((listed, labels, None, ("NDCG",)), "cut short"),
+                             ((listed, torch.arange(12)), "no query has a positive")):
+        with pytest.raises(ValueError, match=words):
+            evaluate_neighbours(*arguments)
+    for k in (0, 12, 1.5):
+        with pytest.raises(ValueError, match="k must be a whole number from 1 to 11"):
+            nearest_neighbours(rows, k)
+
+
+def test_faiss_missing_or_asked_for_nonsense(monkeypatch):
+    rows = unit_rows(12, 4, 18)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ImportError, match="pip install faiss-cpu"):
+        nearest_neighbours(rows, 2, index="Flat")
+    monkeypatch.undo()
+    pytest.importorskip("faiss")
+    with pytest.raises(ValueError, match="FAISS does not know the index 'Nonsense'"):
+        nearest_neighbours(rows, 2, index="Nonsense")
+
+
+# ------------------------------------------------------------------------------------------------------------- in a training loop
+
+def test_batches_and_padding_change_nothing():
+    rows, labels = unit_rows(50, 6, 19), random_labels(50, 2, 4, 19)
+    metric = RetrievalMetrics(("mAP", "H-AP"), alpha=2.0)
+    for part in (*torch.randperm(50, generator=torch.Generator().manual_seed(1)).split(16), torch.arange(7)):
+        assert metric(rows[part], labels[part], index=part) is None
+    wanted = evaluate(rows, labels, metrics=("mAP", "H-AP"), alpha=2.0)
+    found = metric.compute()
+    assert list(found) == list(wanted) and all(found[name].item() == pytest.approx(wanted[name], abs=1e-6) for name in wanted)
+    metric.reset()
+    with pytest.raises(ValueError, match="call update"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        metric.compute()
+
+
+def test_images_without_numbers_are_counted_as_they_come():
+    rows, labels = unit_rows(20, 6, 20), random_labels(20, 1, 4, 20)[:, 0]
+    metric = RetrievalMetrics("mAP")
+    for part in torch.arange(20).split(6):
+        metric.update(rows[part], labels[part])
+    assert metric.compute()["mAP"].item() == pytest.approx(evaluate(rows, labels)["mAP"], abs=1e-6)
+
+
+def test_queries_and_gallery_as_roles():
+    rows, labels = unit_rows(30, 6, 21), random_labels(30, 1, 4, 21)[:, 0]
+    metric = RetrievalMetrics(("mAP", "R@1"))
+    metric.update(rows[:10], labels[:10], torch.arange(10), role="query")
+    metric.update(rows[10:], labels[10:], torch.arange(20), role="gallery")
+    wanted = evaluate(rows[:10], labels[:10], rows[10:], labels[10:], metrics=("mAP", "R@1"))
+    assert metric.compute()["mAP"].item() == pytest.approx(wanted["mAP"], abs=1e-6)
+    metric.update(rows[:2], labels[:2], torch.arange(2), role="both")
+    with pytest.raises(ValueError, match="roles do not fit together"):
+        metric.compute()
+
+
+def test_a_metric_refuses_what_does_not_fit():
+    metric = RetrievalMetrics()
+    with pytest.raises(ValueError, match="length 1"):
+        metric.update(ROWS, [0])
+    with pytest.raises(ValueError, match="index must hold 4 integers"):
+        metric.update(ROWS, LABELS, torch.arange(3))
+    with pytest.raises(ValueError, match="role must be one of"):
+        metric.update(ROWS, LABELS, role="test")
+    metric.update(ROWS, LABELS, torch.arange(4))
+    metric.update(ROWS, [0, 1, 1, 1], torch.arange(4))
+    with pytest.raises(ValueError, match="image 1 came with two different labels"):
+        metric.compute()
+
+
+def test_a_metric_survives_pickling_and_is_a_torchmetrics_metric():
+    import torchmetrics
+
+    metric = RetrievalMetrics("R@1", ties="min")
+    metric.update(ROWS, LABELS)
+    copy = pickle.loads(pickle.dumps(metric))
+    assert isinstance(copy, torchmetrics.Metric) and copy.compute() == metric.compute()
+
+
+def test_without_torchmetrics_the_name_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchmetrics", None)
+    with pytest.raises(ImportError, match="pip install torchmetrics"):
+        module._metric_class()()
+
+
+def _one_process(rank: int, port: int, rows, labels, path: str) -> None:
+    import torch.distributed as dist
+    from torch.utils.data import DistributedSampler
+
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    metric = RetrievalMetrics(("mAP", "R@1"))
+    part = torch.tensor(list(DistributedSampler(range(len(rows)), 2, rank, shuffle=True, seed=3)))
+    try:
+        metric.update(rows[part], labels[part])
+        raise AssertionError("several processes need the index")
+    except ValueError as error:
+        assert "index=" in str(error)
+    for batch in part.split(5):
+        metric.update(rows[batch], labels[batch], index=batch)
+    found = metric.compute()
+    torch.save({"found": found, "given": len(part)}, f"{path}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_with_an_odd_number_of_images(tmp_path):
+    "The sampler gives each process 12 of 23 images: one comes twice."
+    import torch.multiprocessing as mp
+
+    rows, labels = unit_rows(23, 5, 22).float(), random_labels(23, 1, 5, 22)[:, 0]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(_one_process, (port, rows, labels, str(tmp_path)), nprocs=2)
+    wanted = evaluate(rows, labels, metrics=("mAP", "R@1"))
+    for rank in range(2):
+        saved = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        assert saved["given"] == 12
+        assert all(saved["found"][name].item() == pytest.approx(wanted[name], abs=1e-6) for name in wanted)
+
+
+# ------------------------------------------------------------------------------------------------------------------------- CUDA
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("ties", TIES)
+def test_cuda_gives_the_numbers_of_the_cpu(ties):
+    rows, labels = exact_rows(300, 4, 23), random_labels(300, 3, 4, 23)
+    options = {"metrics": all_metrics(3), "ties": ties, "normalize": False, "per_query": True, "alpha": 2.0}
+    wanted = evaluate(rows, labels, engine="numba", **options)
+    for memory in ("1GB", "2MB"):
+        same(wanted, evaluate(rows.cuda(), labels.cuda(), memory=memory, **options), 1e-9)
+    same(wanted, evaluate(rows.numpy(), labels, device="cuda", **options), 1e-9)
+    same(wanted, evaluate(rows.cuda(), labels, device="cpu", **options), 1e-12)
+
+
+@pytest.mark.cuda
+def test_cuda_in_true_float32_whatever_the_settings():
+    rows, labels = unit_rows(2000, 64, 24).float(), random_labels(2000, 1, 200, 24)[:, 0]
+    wanted = evaluate(rows, labels)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        same(wanted, evaluate(rows.cuda(), labels), 1e-4)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    listed = nearest_neighbours(rows.cuda(), 10)[1]
+    assert (listed == nearest_neighbours(rows, 10)[1]).double().mean() > 0.999
+
+
+@pytest.mark.cuda
+def test_numba_refuses_a_gpu():
+    with pytest.raises(ValueError, match="engine='torch'"):
+        evaluate(torch.eye(4).cuda(), LABELS, engine="numba")

@@ -1,0 +1,380 @@
+"The papers' tables, and their claims on Glyphs: every row has its experiment, every verdict follows from the rows, damage is named."
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from smoothap_nb.reproduction import runner as rp
+from smoothap_nb.train.config import ConfigError
+from smoothap_nb.data.glyphs import Glyphs
+from smoothap_nb.data.sampling import MPerClassSampler
+
+TOY = {"batch.classes": 4, "evaluate.classes": 12, "optim.steps": 1, "optim.warmup": 0, "data.size": 32, "model.dim": 16}
+
+
+# --- the comparison on Glyphs ---------------------------------------------------------------------------------------
+
+def toy_rows(values: dict) -> dict:
+    "Rows with one metric: {'main/a': [0.5, 0.6]} gives seeds, {'tau/tau=1': 0.5} a point."
+    rows = {}
+    for name, value in values.items():
+        for seed, v in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            rows[name if seed is None else f"{name}/seed{seed}"] = {"metrics": {"mAP": v}}
+    return rows
+
+
+def verdict(values: dict, order: list, **more) -> str:
+    return rp.judge({"text": "", "source": "", "metric": "mAP", "order": order, **more}, toy_rows(values)).verdict
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_run_has_a_name_of_its_own_and_settings_that_load(device):
+    runs = rp.glyph_runs(device)
+    assert len({r.name for r in runs}) == len(runs)
+    tuning = {r.name: {"metrics": {"mAP": 0.5, "H-AP": 0.5}} for r in runs if r.grid == "tune"}
+    for run in runs:
+        experiment = rp.glyph_experiment(run, tuning, device)
+        assert experiment.model.backbone == ("resnet50" if device == "cuda" else "resnet18")
+        assert experiment.optim.warmup < max(1, experiment.optim.steps)
+
+
+def test_every_method_is_tuned_with_the_same_budget():
+    plan = rp.read_papers("glyphs.toml")
+    tune = [r for r in rp.glyph_runs() if r.grid == "tune"]
+    counts = {m: sum(r.method == m for r in tune) for m in plan["methods"]}
+    assert set(counts.values()) == {4} and {r.steps for r in tune} == {plan["budget"]["tune_steps"]} and {r.split for r in tune} == {"val"}
+    main = [r for r in rp.glyph_runs() if r.grid == "main" and r.method in plan["methods"]]
+    assert len(main) == 3 * len(plan["methods"]) and {r.split for r in main} == {"test"}
+
+
+def test_every_claim_names_rows_that_exist():
+    names = {r.name for r in rp.glyph_runs()} | {r.name.rsplit("/seed", 1)[0] for r in rp.glyph_runs()}
+    for claim in rp.read_papers("glyphs.toml")["claims"]:
+        points = [p for step in claim["order"] for p in (step if isinstance(step, list) else [step])]
+        assert len(points) > 1 and set(points) <= names, claim["text"]
+        assert claim["text"] and claim["source"] and claim["metric"] in rp.read_papers("glyphs.toml")["base"]["evaluate.metrics"]
+
+
+def test_ablations_turn_one_knob_with_batches_of_the_same_size():
+    runs = {r.name: r for r in rp.glyph_runs()}
+    labels = Glyphs("train", size=32).labels[:, -1].numpy()
+    for name in ("positives/|P|=4", "positives/|P|=8", "positives/|P|=16"):
+        settings = dict(runs[name].settings)
+        sizes = [len(batch) for batch in MPerClassSampler(labels, settings["batch.classes"], settings["batch.images"]).epoch(0)]
+        assert abs(sum(sizes) / len(sizes) - 128) < 5  # on average: classes are ragged
+    for B in (64, 128, 256, 384):
+        run = runs[f"batch-same-images/B={B}"]
+        assert run.steps == round(350 * 128 / B) and dict(run.settings) == {"batch.classes": B // 4}
+        assert runs[f"batch-same-steps/B={B}"].steps == 350
+    for method in ("smooth-ap", "happier", "proxy-nca"):
+        assert [runs[f"longer-{method}/steps={steps}"].steps for steps in (350, 1400)] == [350, 1400]
+
+
+def test_a_claim_holds_only_where_the_seeds_are_apart():
+    assert verdict({"main/a": [0.6, 0.7], "main/b": [0.4, 0.5]}, ["main/a", "main/b"]) == "holds"
+    assert verdict({"main/a": [0.4, 0.5], "main/b": [0.6, 0.7]}, ["main/a", "main/b"]) == "does not hold"
+    assert verdict({"main/a": [0.5, 0.7], "main/b": [0.4, 0.6]}, ["main/a", "main/b"]) == "undecided"
+    assert verdict({"main/a": [0.5, 0.7]}, ["main/a", "main/b"]) == "not run"
+
+
+def test_a_claim_with_one_seed_needs_more_than_the_spread_between_seeds():
+    main = {"main/a": [0.50, 0.54]}
+    assert verdict({**main, "t/x": 0.60, "t/y": 0.55}, ["t/x", "t/y"]) == "holds"
+    assert verdict({**main, "t/x": 0.60, "t/y": 0.57}, ["t/x", "t/y"]) == "undecided"
+    assert verdict({**main, "t/x": 0.50, "t/y": 0.57}, ["t/x", "t/y"]) == "does not hold"
+    assert verdict({"t/x": 0.50, "t/y": 0.57}, ["t/x", "t/y"]) == "not run"
+
+
+def test_the_worst_pair_decides_and_a_cost_has_its_bound():
+    main = {"main/a": [0.5, 0.5], "main/b": [0.4, 0.4], "main/c": [0.45, 0.45]}
+    assert verdict(main, ["main/a", ["main/b", "main/c"]]) == "holds"
+    assert verdict(main, ["main/a", "main/b", "main/c"]) == "does not hold"
+    assert verdict(main, ["main/c", "main/a"], cost=0.06) == "holds" and verdict(main, ["main/c", "main/a"], cost=0.04) == "does not hold"
+
+
+def test_without_rows_every_claim_says_not_run():
+    verdicts = rp.claims({})
+    assert {v.verdict for v in verdicts} == {"not run"}
+    assert rp.claims_table(verdicts).count("not run") == 2 * len(verdicts)
+
+
+def test_tuning_comes_first(tmp_path):
+    with pytest.raises(ConfigError, match="not tuned yet.*--grid tune"):
+        rp.glyph_grid("main", path=tmp_path / "rows.json", only="smooth-ap/seed0")
+
+
+def test_an_unknown_grid_names_the_nearest(tmp_path):
+    with pytest.raises(ConfigError, match="did you mean 'main'"):
+        rp.glyph_grid("mian", path=tmp_path / "rows.json")
+
+
+def test_a_damaged_file_is_named_and_not_overwritten(tmp_path):
+    path = tmp_path / "rows.json"
+    path.write_text('{"rows": {"main/')
+    rows, trouble = rp.read_rows(path)
+    assert rows == {} and "rows.json cannot be read" in trouble[0]
+    with pytest.raises(ConfigError, match="rows.json cannot be read"):
+        rp.glyph_grid("main", path=path)
+    assert path.read_text() == '{"rows": {"main/'
+    path.write_text(json.dumps({"rows": {"a": {"metrics": {}}, "b": 3}}))
+    rows, trouble = rp.read_rows(path)
+    assert list(rows) == ["a"] and "'b'" in trouble[0]
+
+
+@pytest.mark.slow
+def test_rows_are_stored_one_by_one_and_repeat_to_the_digit(tmp_path):
+    said = []
+    tuned = rp.glyph_grid("tune", path=tmp_path / "one.json", only="tune/smooth-ap", changes=TOY, workers=2, say=said.append)
+    assert len(tuned) == len(said) == 4
+    again = rp.glyph_grid("tune", path=tmp_path / "two.json", only="tune/smooth-ap", changes=TOY)
+    assert {n: r["metrics"] for n, r in tuned.items()} == {n: r["metrics"] for n, r in again.items()}
+    said.clear()
+    assert rp.glyph_grid("tune", path=tmp_path / "one.json", only="tune/smooth-ap", changes=TOY, say=said.append) == tuned and not said
+    row = next(iter(tuned.values()))
+    assert {"commit", "hardware", "torch"} <= set(row["environment"]) and row["date"] and row["seed"] == 0 and row["config"]["optim"]["steps"] == 1
+
+
+# --- the registry ----------------------------------------------------------------------------------------------------
+
+TABLES = {("SmoothAP", t) for t in ("2", "3 (left)", "3 (right)", "4", "5", "S1")} | {("RaMBO", t) for t in "23467"} | {("HAPPIER", t) for t in "123456"}
+
+
+def test_every_row_of_the_papers_is_ours_a_baseline_or_cited():
+    kinds = {}
+    for row in rp.paper_rows():
+        kind, entries, why = rp.entries_for(row)  # raises where the registry says nothing
+        assert kind in ("ours", "baseline", "cited") and bool(entries) != bool(why), row
+        kinds.setdefault((row["paper"], row["table"]), set()).add(kind)
+    assert {place for place in kinds if rp.in_tables(dict(zip(("paper", "table"), place)))} == TABLES
+    assert all("ours" in kinds[place] for place in TABLES)
+
+
+def test_a_row_that_the_registry_does_not_know_fails():
+    row = {**rp.paper_rows()[0], "method": "A method of tomorrow"}
+    with pytest.raises(ConfigError, match="neither an experiment nor a reason for SmoothAP 2, SOP, 'A method of tomorrow'"):
+        rp.entries_for(row)
+
+
+def test_no_experiment_and_no_reason_is_left_over():
+    rows = rp.paper_rows()
+    used = {e.name for row in rows for e in rp.entries_for(row)[1]}
+    assert used == set(rp.registry())
+    for entry in rp.registry().values():
+        for paper, table, method, batch in entry.rows:
+            assert any((r["paper"], r["table"], r["method"]) == (paper, table, method) and batch in ("", r["batch_size"]) for r in rows), (entry.name, table, method)
+    for place, methods in rp.read_papers("registry.toml")["cited"].items():
+        assert set(methods) <= {r["method"] for r in rows if f"{r['paper']} {r['table']}" == place}
+
+
+def test_every_experiment_loads_and_every_setting_has_its_source():
+    from smoothap_nb.train.config import load_experiment, to_toml
+
+    for entry in rp.registry().values():
+        if entry.measure != "retrieval":
+            continue
+        experiment = entry.experiment()
+        assert experiment.name == entry.name and experiment.data.name == entry.settings["data.name"]
+        unsourced = set(entry.settings) - set(entry.sources) - {"data.name", "evaluate.metrics", "evaluate.baselines"}
+        assert not unsourced and all(source.strip() for source in entry.sources.values()), (entry.name, unsourced)
+        assert (entry.kind == "baseline") == ("pml." in json.dumps(entry.settings["loss"])), entry.name
+        assert experiment.batch.classes * experiment.batch.images in (64, 128, 224, 256, 384), entry.name
+
+
+def test_settings_of_the_papers_tables():
+    "A few of them by hand, from the papers."
+    at = lambda name: rp.find_entry(name).experiment()
+    e = at("sop/smooth-ap-bs384")
+    assert (e.batch.classes, e.batch.images, e.optim.lr, e.optim.weight_decay, e.loss) == (96, 4, 1e-5, 4e-5, {"name": "smooth_ap", "tau": 0.01})
+    assert at("sop/smooth-ap-bs384@code").optim.weight_decay == 4e-4 and at("sop/smooth-ap-bs384@code").loss["include_query"]
+    assert at("inat/smooth-ap-bs224").optim.head_lr == 2e-5 and at("vehicleid/smooth-ap-bs384").optim.milestones == [200, 300]
+    assert at("inshop/rambo-log").loss == {"name": "recall", "weight": "log", "lam": 0.2, "margin": 0.05, "memory": 3}
+    assert at("sop/happier").optim.lr == 1e-5 and at("sop/happier@code").optim.lr == 5e-5 and at("sop/happier-f").loss["alpha"] == 5
+    assert at("dyml-animal/happier").loss["cluster_weight"] == 0.1 and at("dyml-animal/happier@code").loss["cluster_weight"] == 0.5
+    assert [t["level"] for t in at("inat-full/sum-nsm").loss["terms"]] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_variant_exists_exactly_where_the_code_differs():
+    for name, entry in rp.registry().items():
+        if name.endswith("@code"):
+            assert entry.settings != rp.find_entry(name.removesuffix("@code")).settings
+
+
+def test_guesses_are_marked():
+    assert "optim.epochs" in rp.find_entry("sop/smooth-ap-bs384").guesses and "optim.lr" not in rp.find_entry("sop/smooth-ap-bs384").guesses
+    assert "guess" in rp.show_entry(rp.find_entry("sop/rambo-log"))
+
+
+@pytest.mark.parametrize("name, nearest", [("sop/smooth-ap-bs38", "sop/smooth-ap-bs384"), ("nothing", "--list")])
+def test_an_unknown_experiment_names_the_nearest(name, nearest):
+    with pytest.raises(ConfigError, match=nearest):
+        rp.find_entry(name)
+
+
+def test_patterns_find_entries():
+    assert [e.name for e in rp.find_entries("inshop/rambo-log*")] == ["inshop/rambo-log", "inshop/rambo-log@code", "inshop/rambo-log-log", "inshop/rambo-log-log@code"]
+    assert all("happier" in e.name for e in rp.find_entries("happier")) and rp.find_entries("*/csl")
+
+
+def test_every_number_knows_where_it_would_be_measured():
+    for row in rp.paper_rows():
+        if not rp.in_tables(row) or row["metric"] in ("complexity", "sum w AP"):
+            continue
+        protocol, metric, factor = rp.key_of(row)
+        for entry in rp.entries_for(row)[1]:
+            if entry.measure == "retrieval":
+                assert metric in entry.settings["evaluate.metrics"], (entry.name, metric)
+    key = lambda **row: rp.key_of({"paper": "HAPPIER", "table": "4", "dataset": "iNat-full", "protocol": "", **row})
+    assert key(metric="AP (genus)") == ("test", "AP@level6", 100.0) and key(metric="AP (species)") == ("test", "AP@level7", 100.0)
+    assert key(metric="AP (kingdom)") == ("test", "AP@level1", 100.0) and key(dataset="SOP", metric="AP (coarse)") == ("test", "AP@level1", 100.0)
+    assert key(paper="SmoothAP", dataset="VehicleID", protocol="Medium (1600 classes)", metric="R@5") == ("medium", "R@5", 100.0)
+    assert key(paper="SmoothAP", dataset="IJB-C", metric="mAP (fraction)") == ("ijbc", "mAP", 1.0)
+    assert key(dataset="DyML-Animal", metric="ASI") == ("mean", "ASI", 100.0)
+
+
+@pytest.mark.parametrize("text, value", [("79.2", 79.2), ("33 ms", 0.033), ("3.86 s", 3.86), ("", None), ("O(n log n)", None)])
+def test_printed_numbers(text, value):
+    assert rp.printed(text) == (pytest.approx(value) if value is not None else None)
+
+
+# --- results and the page ---------------------------------------------------------------------------------------------
+
+HERE = {"commit": "abc123", "hardware": "a GPU", "torch": "2.15"}
+
+
+def result(name: str = "sop/smooth-ap-bs384", r1: float = 0.795, seed: int = 0, miniature: bool = False, **more) -> dict:
+    return {"experiment": name, "kind": "ours", "miniature": miniature, "changed": {}, "seed": seed, "metrics": {"test": {"R@1": r1, "R@10": 0.9}},
+            "date": "2026-11-21", "environment": HERE, "config": {}, **more}
+
+
+def line_of(page: str, name: str) -> str:
+    return next(line for line in page.splitlines() if f"`{name}`" in line).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_the_page_follows_from_the_results_of_this_tree():
+    docs = Path(rp.__file__).resolve().parents[2] / "docs"
+    assert (docs / "reproduction.md").read_text(encoding="utf-8") == rp.reproduction_page(docs / "results"), "run smoothap reproduce --render"
+
+
+def test_a_result_reaches_its_line_with_gap_and_provenance(tmp_path):
+    assert "not run" in line_of(rp.reproduction_page(tmp_path), "sop/smooth-ap-bs384")
+    rp._keep(result(), tmp_path / "reproduce-sop.json", print)
+    line = line_of(rp.reproduction_page(tmp_path), "sop/smooth-ap-bs384")
+    assert "R@1 79.5, R@10 90.0" in line and "R@1 -0.6, R@10 -1.5" in line and "`abc123`, a GPU, 2026-11-21" in line
+    rp._keep(result(r1=0.815, seed=1), tmp_path / "reproduce-sop.json", print)
+    assert "R@1 80.5, R@10 90.0 (2 seeds)" in line_of(rp.reproduction_page(tmp_path), "sop/smooth-ap-bs384")
+
+
+def test_a_miniature_or_a_changed_run_never_fills_a_table(tmp_path):
+    empty = rp.reproduction_page(tmp_path)
+    rp._keep(result(miniature=True), tmp_path / "reproduce-a.json", print)
+    rp._keep(result(changed={"optim.lr": 1.0}), tmp_path / "reproduce-b.json", print)
+    assert rp.reproduction_page(tmp_path) == empty
+
+
+@pytest.mark.parametrize("text", ['{"runs": [{"exp', "[]", '{"runs": [{"experiment": "sop/csl"}]}', '{"runs": 3}', "\x00\x01"])
+def test_a_damaged_results_file_is_named_and_skipped(tmp_path, text):
+    rp._keep(result(), tmp_path / "reproduce-good.json", print)
+    (tmp_path / "reproduce-bad.json").write_text(text)
+    page = rp.reproduction_page(tmp_path)
+    assert "reproduce-bad.json cannot be read and is skipped" in page and "R@1 79.5" in line_of(page, "sop/smooth-ap-bs384")
+    with pytest.raises(ConfigError, match="reproduce-bad.json"):
+        rp._keep(result(), tmp_path / "reproduce-bad.json", print)
+    assert (tmp_path / "reproduce-bad.json").read_text() == text
+
+
+def test_the_claims_reach_the_page(tmp_path):
+    assert "Not run." in rp.reproduction_page(tmp_path)
+    (tmp_path / "glyph-claims-cpu.json").write_text("{")
+    assert "glyph-claims-cpu.json cannot be read and is skipped" in rp.reproduction_page(tmp_path)
+
+
+# --- miniatures -------------------------------------------------------------------------------------------------------
+
+def test_times_of_toy_sizes():
+    run = rp.reproduce("times/smooth-ap-bs112", miniature=True, say=lambda text: None, device="cpu")
+    assert set(run["metrics"]["times"]) == {"backbone time (ms)", "loss time (ms)"} and run["miniature"]
+    run = rp.reproduce("times/rambo-ap-cpu", miniature=True, say=lambda text: None)
+    assert set(run["metrics"]["times"]) == {"1k", "10k"}
+
+
+SAMPLE = ("sop/smooth-ap-bs384@code", "inshop/rambo-log", "dyml-vehicle/happier")  # in the default tests; the marker has the others
+RETRIEVAL = [name for name, entry in rp.registry().items() if entry.measure == "retrieval"]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.miniature]) for name in RETRIEVAL])
+def test_an_experiment_runs_from_pictures_to_metrics_on_its_miniature(name, tmp_path):
+    run = rp.reproduce(name, miniature=True, record=tmp_path / "r.json", progress=False, say=lambda text: None, device="cpu")
+    entry = rp.find_entry(name)
+    for row in rp.paper_rows():
+        if not rp.in_tables(row) or name not in [e.name for e in rp.entries_for(row)[1]] or row["metric"] == "sum w AP":
+            continue
+        protocol, metric, _ = rp.key_of(row)
+        assert protocol in run["metrics"], (protocol, list(run["metrics"]))
+        if not metric.startswith("R@") or int(metric[2:]) < 30:
+            assert 0 <= run["metrics"][protocol][metric] <= 1
+    assert run["miniature"] and rp.read_runs(tmp_path)[0] == {} and entry.kind == run["kind"]
+
+
+def test_rows_that_say_not_run_are_neither_tuned_nor_counted(tmp_path):
+    rows = {run.name: {"metrics": {}, "not_run": "needs a CUDA device"} for run in rp.glyph_runs("cuda")} | {"loss/batch 384": {"metrics": {}, "not_run": "needs a CUDA device"}}
+    (tmp_path / "gpu-suite.json").write_text(json.dumps({"rows": rows}))
+    with pytest.raises(ConfigError, match="not tuned yet"):
+        rp.tuned_settings("smooth-ap", rows, "cuda")
+    page = rp.reproduction_page(tmp_path)
+    assert "| loss/batch 384 | not run: needs a CUDA device |" in page and page.count("Not run.") == 2
+    assert {v.verdict for v in rp.claims(rows)} == {"not run"}
+
+
+def test_a_run_that_leaves_the_finite_is_a_row_and_loses_the_tuning(tmp_path, monkeypatch):
+    def in_a_process(run, experiment, device):
+        if "lr=0.003" in run.name:
+            raise ConfigError(f"{run.name} failed: RunError: the loss is nan at step 3")
+        return {"method": run.method, "split": run.split, "metrics": {"mAP": 0.5 + 0.1 * ("0.03" in run.name), "R@1": 0.5}, "seconds": 1.0, "config": experiment.to_dict()}
+
+    monkeypatch.setattr(rp, "_in_a_process", in_a_process)
+    said = []
+    rows = rp.glyph_grid("tune", path=tmp_path / "rows.json", only="tune/smooth-ap", say=said.append)
+    assert dict(rp.tuned_settings("smooth-ap", rows)) == {"optim.lr": 0.001, "optim.head_lr": 0.001, "loss.tau": 0.03}
+    assert sum("failed" in line for line in said) == 2 and len(rp.read_rows(tmp_path / "rows.json")[0]) == 4
+    monkeypatch.setattr(rp, "_in_a_process", lambda *a: (_ for _ in ()).throw(ConfigError("pytorch-metric-learning is not installed")))
+    with pytest.raises(ConfigError, match="not installed"):
+        rp.glyph_grid("tune", path=tmp_path / "rows.json", only="tune/triplet", say=said.append)
+
+
+def test_a_row_of_other_settings_is_named_and_done_again(tmp_path, monkeypatch):
+    done = []
+    row = lambda run, experiment, device: done.append(run.name) or {"method": run.method, "split": run.split, "metrics": {"mAP": 0.5, "R@1": 0.5}, "config": experiment.to_dict(), "seconds": 1}
+    monkeypatch.setattr(rp, "_in_a_process", row)
+    path, said = tmp_path / "rows.json", []
+    rp.glyph_grid("tune", path=path, only="tune/smooth-ap", say=said.append)
+    assert len(done) == 4
+    rows = json.loads(path.read_text())
+    name = done[0]
+    rows["rows"][name]["config"]["optim"]["steps"] += 1
+    path.write_text(json.dumps(rows))
+    said.clear()
+    found = rp.glyph_grid("tune", path=path, only="tune/smooth-ap", say=said.append)
+    assert done[4:] == [name] and f"{name}: made with other settings than the plan's" in said[0]
+    assert found[name]["config"]["optim"]["steps"] == rp.read_papers("glyphs.toml")["budget"]["tune_steps"]
+
+
+def test_the_rows_of_this_tree_belong_to_the_plan():
+    rows, trouble = rp.read_rows(Path(__file__).parents[2] / rp.glyph_file())
+    assert not trouble
+    old = [run.name for run in rp.glyph_runs() if run.name in rows and not rp._of_the_plan(run, rows)]
+    assert not old, f"smoothap reproduce glyphs --workers 2 would do {old} again"
+
+
+def test_the_command_line_lists_shows_and_names_the_nearest():
+    from typer.testing import CliRunner
+
+    from smoothap_nb.cli.commands import app
+
+    run = lambda *words: CliRunner().invoke(app, ["reproduce", *words])
+    assert "HAPPIER Table 1, HAPPIER" in run("--list", "sop/happier").stdout
+    assert "# Smooth-AP 5.3" in run("sop/smooth-ap-bs384", "--show").stdout
+    assert "did you mean 'sop/csl'" in str(run("sop/cls").exception)
+    assert "--list" in str(run().exception)

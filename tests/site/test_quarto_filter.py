@@ -1,0 +1,31 @@
+"What the site's readers see of a notebook: no directive, no steering cell, alternative text where Quarto looks for it."
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "nbs").glob("[0-9]*.ipynb")), ids=lambda p: p.stem)
+def test_no_directive_reaches_the_reader(path):
+    done = subprocess.run([sys.executable, ROOT / "tools" / "quarto_filter.py"], input=path.read_bytes(), capture_output=True, check=True)
+    nb, before = json.loads(done.stdout), json.loads(path.read_text(encoding="utf-8"))
+    assert all(isinstance(c["source"], list) for c in nb["cells"]), "Quarto loses the line ends of a source that is one string"
+    assert all(line.endswith("\n") for c in nb["cells"] for line in c["source"][:-1])
+    sources = ["".join(c["source"]) for c in nb["cells"] if c["cell_type"] == "code"]
+    assert not any(word in line for s in sources for line in s.splitlines() if line.startswith("#|") for word in ("export", "default_exp", "hide"))
+    assert 0 < len(nb["cells"]) <= len(before["cells"])
+
+
+def test_alt_text_becomes_an_option():
+    from quarto_filter import reader_notebook
+
+    cell = {"cell_type": "code", "source": ["#| export\n", "x = 1"], "metadata": {},
+            "outputs": [{"output_type": "display_data", "data": {"image/png": "..."}, "metadata": {"image/png": {"alt": 'the "step"'}}}]}
+    steer = {"cell_type": "code", "source": "#| default_exp ranking", "metadata": {}, "outputs": []}
+    out = reader_notebook({"cells": [steer, cell], "nbformat": 4})
+    assert [c["source"] for c in out["cells"]] == [['#| fig-alt: "the \\"step\\""\n', "x = 1"]]

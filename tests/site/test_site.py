@@ -1,0 +1,443 @@
+"""The site: one order of pages, sources that every viewer reads alike, a reference that leaves nothing out, and pages that work in a browser.
+
+The browser tests drive Chromium over the plain pages (tools/pages.py), which are built once.
+"""
+
+import ast
+import functools
+import http.server
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+import api
+import links
+import notebooks
+import pages
+
+PUBLIC = [(module, name) for module, names in api.public_names().items() for name in names]
+SOURCES = [page.source for page in pages.order()]
+WRITTEN = [s for s in SOURCES if not s.startswith("docs/api/")]
+PROMISED: set[str] = set()  # lessons that are linked before they are written
+
+
+# --- the order -----------------------------------------------------------------------------------------------------------------
+
+def test_the_sidebar_lists_every_page_once():
+    there = {"index.qmd", "CONTRIBUTING.md", "CHANGELOG.md", "docs/api/index.md"}
+    there |= {f"nbs/{p.name}" for p in notebooks.notebooks()} | {f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")}
+    there |= {f"docs/api/{api.page_of(module)}.md" for module in api.public_names()}
+    assert sorted(SOURCES) == sorted(there), "add the page to the sidebar in _quarto.yml; for the reference, run python tools/api.py"
+
+
+def test_lessons_stand_in_the_order_of_their_numbers():
+    parts = {}
+    for page in pages.order():
+        if page.source.endswith(".ipynb"):
+            parts.setdefault(page.part, []).append(page.source)
+    assert all(lessons == sorted(lessons) for lessons in parts.values())
+    reference = [p.source for p in pages.order() if p.source.startswith("docs/api/")]
+    assert reference == ["docs/api/index.md", *(f"docs/api/{api.page_of(module)}.md" for module in api.public_names())], "run python tools/api.py"
+
+
+# --- stale notebooks -------------------------------------------------------------------------------------------------------------
+
+def lesson(code):
+    return {"cells": [{"cell_type": "markdown", "source": "# 00 A lesson"}, {"cell_type": "code", "source": code}], "metadata": {}}
+
+
+def test_a_fingerprint_follows_the_code_and_not_the_words():
+    nb = lesson("from smoothap_nb import ranks\nranks")
+    same = lesson("from smoothap_nb import ranks\nranks")
+    same["cells"][0]["source"] = "# 00 Another title"
+    assert notebooks.fingerprint(nb) == notebooks.fingerprint(same) != notebooks.fingerprint(lesson("from smoothap_nb import ranks\nranks "))
+
+
+def test_a_fingerprint_follows_the_modules_that_the_code_reaches(monkeypatch):
+    facts = notebooks.module_facts.__wrapped__
+    assert "ranking" in facts("losses.smooth")[1] and "losses.gradient" in facts("losses.smooth")[1]
+
+    def changed(name):
+        text, imports = facts(name)
+        return (text + "changed" if name == "ranking" else text), imports
+
+    reaching, apart = lesson("from smoothap_nb.losses.smooth import smooth_ap"), lesson("import math")
+    before = [notebooks.fingerprint(nb) for nb in (reaching, apart)]
+    monkeypatch.setattr(notebooks, "module_facts", changed)
+    after = [notebooks.fingerprint(nb) for nb in (reaching, apart)]
+    assert before[0] != after[0] and before[1] == after[1]
+
+
+def test_comments_and_docstrings_make_nothing_stale():
+    one = 'def f(x):\n    """Words."""\n    return x  # kept\n'
+    two = '# a comment\ndef f(x):\n    """Other\n\n    words."""\n\n    return x  # kept\n'
+    assert notebooks.without_words(one) == notebooks.without_words(two) != notebooks.without_words(one.replace("return x", "return -x"))
+
+
+# --- the reference -----------------------------------------------------------------------------------------------------------------
+
+SHAPE = re.compile(r"\([\w.+* ]+,[^()]*\)|\([A-Z0-9]\)|\bscalar\b|\bshape\b|\bshaped\b|\bsame\b|\blikewise\b|0-dimensional")
+
+
+def documented(obj):
+    "Argument -> what the docstring says of it; a line may stand for several."
+    found = api.sections(obj)
+    items = found.get("attributes", []) + found.get("other parameters", []) + found.get("parameters", [])
+    return {name.strip().lstrip("*"): item.description for item in items for name in item.name.split(",")}
+
+
+def complaints(obj):
+    "What an entry of the reference leaves the reader to guess."
+    if obj.docstring is None:
+        return ["has no docstring"]
+    found, said, out = api.sections(obj), documented(obj), []
+    for p in obj.parameters:
+        if p.name in ("self", "cls"):
+            continue
+        if p.name not in said:
+            out.append(f"says nothing of the argument {p.name}")
+        elif re.fullmatch(r"Tensor(?: \| None)?|torch\.Tensor(?: \| None)?", str(p.annotation)) and not SHAPE.search(said[p.name]):
+            out.append(f"gives no shape for {p.name}")
+    if obj.is_function and obj.returns is not None and str(obj.returns) not in ("None", "'None'"):
+        if "returns" not in found and "yields" not in found:
+            out.append("does not say what it returns")
+        elif "Tensor" in str(obj.returns) and not SHAPE.search(" ".join(i.description for i in found.get("returns", []))):
+            out.append("gives no shape for what it returns")
+    tree = ast.parse("class C:\n pass" if obj.lineno is None else _dedented(obj))
+    calls = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    if (any(isinstance(n, ast.Raise) and n.exc is not None for n in ast.walk(tree)) or any(c.startswith("check_") for c in calls)) and "raises" not in found:
+        out.append("refuses something and has no Raises section")
+    return out
+
+
+def _dedented(obj):
+    import textwrap
+
+    return textwrap.dedent("\n".join(obj.lines))
+
+
+@pytest.mark.parametrize(("module", "name"), PUBLIC, ids=[name for _, name in PUBLIC])
+def test_arguments_shapes_and_errors_are_documented(module, name):
+    obj = api.public_object(module, name)
+    if obj.is_attribute:
+        assert obj.docstring or documented(obj) is not None
+        return
+    assert complaints(obj) == []
+
+
+def test_the_reference_is_written_once_and_leads_to_lessons_and_back():
+    api.write()
+    assert api.write() == [], "writing twice changes nothing"
+    for module, names in api.public_names().items():
+        text = (api.FOLDER / f"{api.page_of(module)}.md").read_text(encoding="utf-8")
+        assert re.findall(r"^## (\w+)$", text, re.M) == list(names)
+        home = api.lesson_of(module)
+        if home is None:
+            assert f"/smoothap_nb/{module.replace('.', '/')}.py)" in text
+            continue
+        assert home.exists() and f"(../../nbs/{home.name})" in text
+        shown = json.dumps([c for c in pages.reader_notebook(json.loads(home.read_text(encoding="utf-8")))["cells"] if c["cell_type"] == "markdown"][0])
+        assert f"../docs/api/{api.page_of(module)}.md" in shown and "colab.research.google.com/github/" in shown and f"/nbs/{home.name}" in shown
+
+
+# --- sources that all viewers read alike ---------------------------------------------------------------------------------------------
+
+def prose_of(source):
+    path = ROOT / source
+    if path.suffix == ".ipynb":
+        nb = json.loads(path.read_text(encoding="utf-8"))
+        return ["".join(c["source"]) for c in nb["cells"] if c["cell_type"] == "markdown"]
+    return [pages.markdown_source(path)]
+
+
+@pytest.mark.parametrize("source", WRITTEN)
+def test_lists_tables_and_headings_stand_apart(source):
+    "Pandoc, which Quarto uses, reads a list, a table or a heading only after an empty line; the other viewers are not so strict."
+    for text in prose_of(source):
+        text = re.sub(r"(?ms)^```.*?^```|<!--.*?-->", "\n", text)
+        lines = text.splitlines()
+        for before, line in zip(lines, lines[1:]):
+            new = {"list": r"([-*+]|\d+[.)]) \S", "table": r"\|", "heading": r"#{1,6} "}
+            for kind, pattern in new.items():
+                continues = re.match(r"\s*([-*+]|\d+[.)]) |\s{2,}\S|\s*>", before) or before.startswith("#") if kind == "list" else before.startswith("|") if kind == "table" else False
+                assert not (re.match(pattern, line) and before.strip() and not continues), f"{source}: a {kind} needs an empty line before {line[:60]!r}"
+
+
+@pytest.mark.parametrize("source", WRITTEN)
+def test_formulas_are_formulas_in_every_viewer(source):
+    "Pandoc reads `$ x$` and `$x $` as text; `$`...`$` is GitLab's alone; callouts are Quarto's alone."
+    for text in prose_of(source):
+        text = re.sub(r"(?ms)^```.*?^```|`[^`\n]*`|\$\$.*?\$\$", " ", text)
+        for found in re.findall(r"(?<![\\$])\$([^$\n]+)(?<!\\)\$", text):
+            assert found == found.strip(), f"{source}: ${found}$ has a space inside its dollar"
+        assert ":::" not in text, f"{source}: a fenced div is text in three of four viewers"
+
+
+@pytest.mark.parametrize("source", [s for s in WRITTEN if s != "index.qmd"])
+def test_links_of_the_sources_lead_to_files(source):
+    for text in prose_of(source):
+        text = re.sub(r"(?ms)^```.*?^```|`[^`\n]*`", " ", text)
+        for target in re.findall(r"\]\(([^()\s]+(?:\([^()\s]*\))?[^()\s]*)\)", text):
+            if links.is_local(target) and not target.startswith("#"):
+                path = target.partition("#")[0]
+                if not path.startswith("api/"):
+                    assert ((ROOT / source).parent / path).exists(), f"{source} links to {target}, which does not exist"
+
+
+def test_dead_links_are_mended_or_named(tmp_path):
+    (tmp_path / "nbs").mkdir()
+    (tmp_path / "index.html").write_text('<h2 id="a-heading-x">A</h2><a href="nbs/01.ipynb#The-big:-step">1</a><a href="LICENSE">2</a><a href="nowhere.md">3</a>')
+    (tmp_path / "nbs" / "01.html").write_text('<section id="the-big-step"><a href="../index.html#nothing">4</a><a href="#The-big-step">5</a><h2 id="ranking">01 Ranking</h2><a href="#01-Ranking">6</a></section>')
+    assert links.mend(tmp_path) == ["index.html: nowhere.md", "nbs/01.html: ../index.html#nothing (no such heading)"]
+    text = (tmp_path / "index.html").read_text()
+    assert 'href="nbs/01.html#the-big-step"' in text and "/blob/main/LICENSE" in text
+    text = (tmp_path / "nbs" / "01.html").read_text()
+    assert 'href="#the-big-step"' in text and 'href="#ranking"' in text
+
+
+def test_a_player_replaces_its_still_picture():
+    from quarto_filter import with_noscript
+
+    still = {"output_type": "display_data", "data": {"image/png": "QUJD"}, "metadata": {"image/png": {"alt": "a curve (still picture at tau = 1)"}}}
+    player = {"output_type": "display_data", "data": {"text/html": ['<figure class="player">\n', "</figure>"]}, "metadata": {}}
+    out, = with_noscript([still, player])
+    assert out["data"]["text/html"].endswith('<noscript><img src="data:image/png;base64,QUJD" alt="a curve (still picture at tau = 1)"></noscript>')
+    assert with_noscript([still]) == [still]
+
+
+def test_imports_are_folded_and_work_is_not():
+    from quarto_filter import only_prepares
+
+    assert only_prepares("import torch\nfrom a import b\n\nuse_style()\ntorch.manual_seed(0);") and not only_prepares("import torch\nx = torch.ones(1)") and not only_prepares("%pip install x")
+
+
+def test_long_cells_of_the_library_are_folded_under_their_names_from_lesson_10_on():
+    from quarto_filter import LONG, reader_notebook
+
+    def notebook(number, source):
+        cell = {"cell_type": "code", "source": source, "metadata": {}, "outputs": []}
+        return {"cells": [{"cell_type": "markdown", "source": f"# {number} A title", "metadata": {}}, cell]}
+
+    work = "def _helper():\n    pass\n\n\ndef fit():\n    pass\n" + "# a line\n" * LONG
+    text = lambda number, source: "".join(reader_notebook(notebook(number, source))["cells"][-1]["source"])
+    assert f'#| code-summary: "Code: fit ({len(work.splitlines())} lines)"' in text("14", "#| export\n" + work)
+    for number, source in (("03", "#| export\n" + work), ("14", work), ("14", "#| export\nx = 1")):
+        assert "code-fold" not in text(number, source)
+
+
+def test_formulas_become_mathml():
+    assert "𝒢" in pages.formula(r"\mathcal G", "inline") and 'mathvariant="normal">&#x003A9;' in pages.formula(r"\Omega", "inline")
+    assert pages.formula(r"\begin{aligned}a&=b\\c&=d\end{aligned}", "block").count("<mtr>") == 2
+
+
+def test_the_check_of_a_built_site_sees_what_a_reader_trips_over():
+    import site_check
+
+    rendered = {"nbs/01_ranking.ipynb"}
+    lines = site_check.known_cell(ROOT / "nbs" / "01_ranking.ipynb")
+    block = lambda text: "<pre><code>" + text.replace("&", "&amp;").replace("<", "&lt;") + "</code></pre>"
+    assert site_check.check_page("nbs/01_ranking.html", block("\n".join(lines)), rendered) == []
+    lost, = site_check.check_page("nbs/01_ranking.html", block("".join(lines)), rendered)
+    assert "line ends" in lost
+    for bad, word in ((block("#| export\nx = 1"), "#| export"), ("<p>::: {.cell}</p>", ":::"), ('<a href="nbs/01_ranking.ipynb#x">1</a>', "page of this site")):
+        line, = site_check.check_page("index.html", bad, rendered)
+        assert word in line
+    assert site_check.check_page("index.html", '<a href="https://a.b/nbs/01_ranking.ipynb">1</a><p>fine</p>', rendered) == []
+
+
+# --- the pages -----------------------------------------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    "The plain pages, built once for all workers of a run."
+    from filelock import FileLock
+
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+    folder, dead = shared / "pages", shared / "dead.json"
+    with FileLock(shared / "pages.lock"):
+        if not dead.exists():
+            api.write()
+            dead.write_text(json.dumps(pages.build(folder)))
+    assert [line for line in json.loads(dead.read_text()) if not any(p in line for p in PROMISED)] == [], "every link and every anchor leads somewhere"
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(site):
+    "The site on a local server."
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser(chromium):
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        running = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def axe():
+    "The source of axe-core, as a pip package ships it."
+    package = pytest.importorskip("axe_playwright_python", reason="axe-core comes with pip install axe-playwright-python")
+    return (Path(package.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+
+
+HREFS = [page.href for page in pages.order()]
+
+
+@pytest.mark.browser
+def test_pages_are_built_whole(site):
+    for href in HREFS:
+        text = (site / href).read_text(encoding="utf-8")
+        assert len(text) < 3_000_000, f"{href} is {len(text)} bytes"
+        assert text.count("<h1") == 1, f"{href} has {text.count('<h1')} main headings"
+        for word in ("export", "default_exp", "hide", "fig-alt", "code-fold"):
+            assert f"#| {word}" not in text.replace("<code>#| export</code>", "").replace("<code>#| default_exp</code>", ""), f"{href} shows the directive {word}"
+        assert 'class="tex"' not in text, f"{href} has a formula that could not be converted"
+
+
+# axe needs half a minute for a lesson's 20,000 elements, most of them coloured words of code: of each kind a few are looked at.
+THIN = """() => {
+    const seen = {};
+    const few = (key, most) => (seen[key] = (seen[key] || 0) + 1) <= most;
+    document.querySelectorAll('.highlight span[class]').forEach(e => { if (!few('code ' + e.className, 3)) e.replaceWith(e.textContent); });
+    document.querySelectorAll('math').forEach(e => { if (!few('math', 10)) e.replaceWith('x'); });
+    document.querySelectorAll('svg').forEach(e => { if (!few('svg', 3)) e.replaceChildren(); });
+}"""
+
+
+def findings(tab, options):
+    "What axe-core calls serious or critical."
+    found = tab.evaluate(f"axe.run(document, {{...{options}, resultTypes: ['violations']}}).then(r => r.violations.map(v => "
+                         "[v.impact, v.id, v.nodes.length, v.nodes[0].html.slice(0, 200), v.nodes[0].failureSummary]))")
+    return [f for f in found if f[0] in ("serious", "critical")]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("href", HREFS)
+def test_page_works_in_a_browser(browser, address, axe, href):
+    "No console error, nothing missing, every slider moves its picture, no sideways scroll on a phone, no serious finding of axe in either theme."
+    problems = []
+    tab = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce").new_page()
+    tab.on("console", lambda m: problems.append(f"console: {m.text}") if m.type == "error" else None)
+    tab.on("pageerror", lambda e: problems.append(f"error: {e}"))
+    tab.on("requestfailed", lambda r: problems.append(f"failed: {r.url}"))
+    tab.on("request", lambda r: problems.append(f"fetches from outside: {r.url}") if not r.url.startswith((address, "data:", "blob:")) else None)
+    tab.on("response", lambda r: problems.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
+    try:
+        tab.goto(f"{address}/{href}")
+        assert tab.evaluate("[...document.querySelectorAll('img')].filter(i => !i.alt.trim() && !i.closest('button, [aria-label]') || i.complete && !i.naturalWidth).map(i => i.src.slice(0, 80))") == []
+        for player in tab.locator("figure.player").all():
+            moves(tab, player)
+        for lab in tab.locator(".ranklab").all():
+            lab_moves(tab, lab)
+        tab.set_viewport_size({"width": 390, "height": 800})
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390, "the page scrolls sideways on a phone"
+        tab.set_viewport_size({"width": 1280, "height": 900})
+        tab.evaluate(axe)
+        tab.evaluate(THIN)
+        assert findings(tab, "{}") == [], "in light colours"
+        tab.locator("#theme").click()
+        assert findings(tab, "{runOnly: ['color-contrast']}") == [], "in dark colours"
+    finally:
+        tab.context.close()
+    assert problems == []
+
+
+def moves(tab, player):
+    "Every slider of a player shows another frame at its other end, and says so."
+    for bar in player.locator("input[type=range]").all():
+        first, last, before = (bar.get_attribute("min"), bar.get_attribute("max"), _shown(player))
+        value = bar.input_value()
+        if first == last:
+            continue
+        bar.focus()
+        tab.keyboard.press("End" if value != last else "Home")
+        assert bar.input_value() != value and _shown(player) != before, "the slider moved and the frame did not"
+        assert bar.get_attribute("aria-valuetext") == player.locator("output").first.inner_text() or player.locator("output").count() > 1
+
+
+def lab_moves(tab, lab):
+    "Every slider of RankLab changes what it draws or says."
+    for bar in lab.locator("input[type=range]:visible:enabled").all():
+        value, before = bar.input_value(), lab.evaluate("e => e.innerText + [...e.querySelectorAll('svg')].map(s => s.outerHTML).join('')")
+        bar.focus()
+        tab.keyboard.press("End" if value != bar.get_attribute("max") else "Home")
+        tab.wait_for_function("([e, old]) => e.innerText + [...e.querySelectorAll('svg')].map(s => s.outerHTML).join('') !== old",
+                              arg=[lab.element_handle(), before], timeout=10_000)
+        assert bar.input_value() != value
+
+
+def _shown(player):
+    "The frame that can be seen."
+    return player.evaluate("""figure => [...figure.querySelectorAll('.frame, svg, canvas')]
+        .filter(f => f.getClientRects().length && !f.parentElement.closest('.frame svg')).map(f => f.outerHTML).join('')""")
+
+
+@pytest.mark.browser
+def test_search_menu_and_theme(browser, address):
+    tab = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme="dark").new_page()
+    tab.goto(f"{address}/nbs/03_smooth_ap.html")
+    assert tab.evaluate("document.documentElement.dataset.theme") == "dark", "the system's choice holds at first"
+    assert not tab.locator("#sidebar").is_visible()
+    tab.locator("#menu").click()
+    assert tab.locator("#sidebar [aria-current=page]").is_visible()
+    tab.locator("#theme").click()
+    tab.reload()
+    assert tab.evaluate("document.documentElement.dataset.theme") == "light", "the reader's choice outlives the page"
+    tab.keyboard.press("/")
+    tab.keyboard.type("operating region")
+    first = tab.locator("#found a").first
+    first.wait_for()
+    assert "operating region" in first.inner_text().lower()
+    first.click()
+    tab.wait_for_url("**/*#*")
+    assert tab.locator(f"[id='{tab.evaluate('decodeURIComponent(location.hash.slice(1))')}']").count() == 1
+    tab.context.close()
+
+
+@pytest.mark.browser
+def test_the_way_through_the_site(browser, address):
+    "Next, next, next: every page once, in the order of the sidebar."
+    tab = browser.new_page()
+    tab.goto(f"{address}/index.html")
+    seen = [tab.evaluate("location.pathname.slice(1)")]
+    while tab.locator("a.next").count():
+        tab.goto(tab.locator("a.next").evaluate("a => a.href"), wait_until="domcontentloaded")
+        seen.append(tab.evaluate("location.pathname.slice(1)"))
+        assert len(seen) <= len(HREFS)
+    tab.close()
+    assert seen == HREFS
+
+
+@pytest.mark.browser
+def test_pages_can_be_read_without_scripts(browser, address):
+    tab = browser.new_context(java_script_enabled=False).new_page()
+    tab.goto(f"{address}/nbs/03_smooth_ap.html")
+    assert tab.locator("h1").inner_text().startswith("03") and tab.locator("#sidebar").is_visible()
+    assert tab.locator("noscript img").count() or tab.locator(".picture img").count()
+    tab.context.close()
+
+
+def test_make_docs_has_one_script():
+    done = subprocess.run([sys.executable, str(ROOT / "tools" / "docs.py"), "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and "--plain" in done.stdout
