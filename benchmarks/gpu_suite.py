@@ -310,7 +310,7 @@ def caching(device, tiny: bool) -> dict:
 def glyph_run(run):
     "One run of the papers' claims on Glyphs; its whole row."
     def measure(device, tiny: bool, rows: dict) -> dict:
-        from smoothap_nb.train.config import ConfigError
+        from smoothap_nb.checks import ConfigError
         from smoothap_nb.reproduction.runner import glyph_experiment, run_glyphs
 
         changes = {"model.backbone": "resnet18", "model.dim": 16, "data.size": 32, "batch.classes": 4, "batch.images": 4, "optim.steps": 1, "optim.warmup": 0,
@@ -361,7 +361,7 @@ def measure_items(path: Path = FILE, device: str | None = None, minutes: float =
     Raises:
         ConfigError: a damaged results file.
     """
-    from smoothap_nb.train.config import ConfigError
+    from smoothap_nb.checks import ConfigError
     from smoothap_nb.reproduction.runner import read_rows
     from smoothap_nb.train.loop import environment, write_atomic
 
@@ -404,7 +404,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.tiny and args.out == FILE:
         parser.error("--tiny numbers mean nothing: give them a file of their own with --out")
-    from smoothap_nb.train.config import ConfigError
+    from smoothap_nb.checks import ConfigError
     from smoothap_nb.reproduction.runner import read_rows
 
     if args.list:

@@ -11,7 +11,9 @@ __version__ = "0.1.0"
 
 # module -> the public names it gives
 _PUBLIC = {
-    "ranking": ("ranks", "pairwise_differences", "cosine_scores", "RankingLoss"),
+    "ranking": ("ranks", "pairwise_differences"),
+    "similarity": ("cosine_scores",),
+    "losses.base": ("RankingLoss",),
     "metrics.flat": ("average_precision", "recall_at_k", "precision_at_k", "r_precision", "map_at_r"),
     "losses.gradient": ("smooth_ap_with_gradient", "EmbeddingMemory"),
     "losses.smooth": ("smooth_ap", "SmoothAPLoss"),

@@ -9,9 +9,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 import smoothap_nb
-from smoothap_nb import RankingLoss, cosine_scores, pairwise_differences, ranking, ranks
-from smoothap_nb.ranking import (TIES, _ranks, check_choice, check_count, check_embeddings, check_finite, check_labels, check_positive,
-                                 check_relevance, check_scores, mean_over_queries)
+from smoothap_nb import RankingLoss, cosine_scores, pairwise_differences, ranks, similarity
+from smoothap_nb.checks import (
+    TIES, check_choice, check_count, check_embeddings, check_finite, check_labels, check_positive, check_relevance,
+    check_scores,
+)
+from smoothap_nb.ranking import unchecked_ranks
+from smoothap_nb.losses.base import mean_over_queries
 
 
 def rank_loop(row, ties):
@@ -73,7 +77,7 @@ def test_ranks_of_a_view():
 
 def test_an_absent_item_outranks_nobody():
     scores = torch.tensor([[0.2, -torch.inf, 0.9, -torch.inf]])
-    assert _ranks(scores)[0, [0, 2]].tolist() == [2, 1]
+    assert unchecked_ranks(scores)[0, [0, 2]].tolist() == [2, 1]
 
 
 def test_zero_and_minus_zero_tie():
@@ -372,8 +376,8 @@ def test_self_scores_have_the_gradient_of_the_plain_product(leave_out, monkeypat
     plain = plain.masked_fill(torch.eye(70, dtype=torch.bool), 0) if leave_out else plain
     expected, = torch.autograd.grad((plain * weight).sum(), rows)
     for block in (1, 1 << 20):  # rows in several blocks, and in one
-        monkeypatch.setattr("smoothap_nb.ranking._BLOCK", (block, block))
-        ours = ranking._SelfScores.apply(rows, leave_out)
+        monkeypatch.setattr("smoothap_nb.similarity._BLOCK", (block, block))
+        ours = similarity.SelfScores.apply(rows, leave_out)
         ours = ours.masked_fill(ours == -torch.inf, 0) if leave_out else ours
         torch.testing.assert_close(torch.autograd.grad((ours * weight).sum(), rows)[0], expected, rtol=0, atol=1e-12)
 
@@ -384,7 +388,7 @@ def test_self_scores_can_be_differentiated_twice(leave_out):
     off = ~torch.eye(5, dtype=torch.bool) | (not leave_out)
 
     def finite(rows):
-        return ranking._SelfScores.apply(rows, leave_out).masked_select(off)
+        return similarity.SelfScores.apply(rows, leave_out).masked_select(off)
 
     assert torch.autograd.gradcheck(finite, rows) and torch.autograd.gradgradcheck(finite, rows)
 
@@ -409,12 +413,12 @@ def test_cosine_scores_work_under_functorch():
 
 def test_unit_rows_have_the_gradients_of_a_division():
     rows = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    assert torch.autograd.gradcheck(ranking._unit, rows) and torch.autograd.gradgradcheck(ranking._unit, rows)
-    torch.testing.assert_close(ranking._unit(rows), rows / rows.norm(dim=1, keepdim=True))
+    assert torch.autograd.gradcheck(similarity.unit_rows, rows) and torch.autograd.gradgradcheck(similarity.unit_rows, rows)
+    torch.testing.assert_close(similarity.unit_rows(rows), rows / rows.norm(dim=1, keepdim=True))
 
 
 def test_a_row_of_zeros_stays_put():
     rows = torch.tensor([[0.0, 0.0], [3.0, 4.0]], requires_grad=True)
-    unit = ranking._unit(rows)
+    unit = similarity.unit_rows(rows)
     unit.sum().backward()
     assert unit.tolist() == [[0, 0], [pytest.approx(0.6), pytest.approx(0.8)]] and rows.grad[0].tolist() == [0, 0]

@@ -111,7 +111,7 @@ def evaluate(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
 ) -> None:
     "Measure a finished run again on its held-out classes, or embeddings from files; as a table, JSON, Markdown and a page."
-    from ..train.config import ConfigError, nearest
+    from ..checks import ConfigError, nearest
     from ..show.report import markdown_table, measure, measure_files, write_files_report, write_report
     from ..train.loop import write_atomic
 
@@ -180,7 +180,8 @@ def reproduce(
 ) -> None:
     "Repeat what the papers report: one row of a table on the real data, or their claims on the embedded Glyphs."
     from ..reproduction import runner as rp
-    from ..train.config import ConfigError, parse_setting
+    from ..checks import ConfigError
+    from ..train.config import parse_setting
     from ..train.loop import pick_device, write_atomic
 
     if render:

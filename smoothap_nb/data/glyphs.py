@@ -28,7 +28,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from ..ranking import check_choice
+from ..checks import check_choice
 
 # %% auto #0
 __all__ = ['FACES', 'SPLITS', 'font_file', 'drawable', 'draw_character', 'shrink', 'draw_face', 'lookalikes', 'select_characters',

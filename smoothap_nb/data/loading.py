@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..train.config import reason
+from ..checks import reason
 from .glyphs import _uniform, distortion_keys
 from ..train.models import upright_rgb
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..train.config import nearest
+from ..checks import nearest
 from .glyphs import Glyphs, data_root
 
 __all__ = ['VEHICLEID_LISTS', 'INAT_LEVELS', 'DATASETS', 'READERS', 'SPLITS', 'MARKER', 'SOP_CATEGORIES', 'INSHOP_CATEGORIES',

@@ -10,7 +10,7 @@ from math import comb
 
 import numpy as np
 
-from ..train.config import ConfigError, nearest
+from ..checks import ConfigError, nearest
 
 # %% auto #0
 __all__ = ['SAMPLERS', 'MPerClassSampler', 'batch_statistics', 'batch_picture', 'SuperPairSampler', 'RandomSuperPairSampler',

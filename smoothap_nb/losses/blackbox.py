@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ..ranking import (TIES, RankingLoss, check_choice, check_positive, check_relevance, check_scores,
-                                 mean_over_queries)
+from ..checks import TIES, check_choice, check_positive, check_relevance, check_scores
+from .base import RankingLoss, mean_over_queries
 
 # %% auto #0
 __all__ = ['WEIGHTS', 'REDUCTIONS', 'SCALES', 'blackbox_ranks', 'recall_loss', 'blackbox_ap', 'ScoreMemory', 'MapLoss',

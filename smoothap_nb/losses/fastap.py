@@ -8,7 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..ranking import RankingLoss, check_count, check_relevance, check_scores
+from .base import RankingLoss
+from ..checks import check_count, check_relevance, check_scores
 
 # %% auto #0
 __all__ = ['fast_ap', 'FastAPLoss']

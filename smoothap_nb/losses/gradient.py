@@ -10,8 +10,9 @@ from typing import Iterator
 import torch
 from torch import Tensor, nn
 
-from ..ranking import (check_count, check_embeddings, check_labels, check_positive, check_references, check_relevance,
-                                 check_scores)
+from smoothap_nb.checks import (
+    check_count, check_embeddings, check_labels, check_positive, check_references, check_relevance, check_scores,
+)
 
 # %% auto #0
 __all__ = ['smooth_ap_with_gradient', 'EmbeddingMemory']

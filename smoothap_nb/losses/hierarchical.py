@@ -14,8 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..metrics.flat import average_precision
-from ..ranking import (TIES, RankingLoss, _ranks, check_choice, check_count, check_embeddings, check_labels, check_positive, check_scores,
-                                 cosine_scores)
+from smoothap_nb.checks import (
+    TIES, check_choice, check_count, check_embeddings, check_labels, check_positive, check_scores,
+)
+from .base import RankingLoss
+from ..ranking import unchecked_ranks
+from ..similarity import cosine_scores
 
 # %% auto #0
 __all__ = ['levels_from_labels', 'check_levels', 'relevance_from_levels', 'relevance_from_weights', 'h_ap',
@@ -285,7 +289,7 @@ def _ndcg(scores: Tensor, levels: Tensor, ties: str = "max") -> Tensor:
     "`ndcg` without checks; -inf marks an absent item."
     gain = 2.0 ** levels.double() - 1
     places = torch.arange(1, scores.shape[1] + 1, dtype=torch.float64, device=scores.device)
-    gained = (gain / torch.log2(1 + _ranks(scores, ties).double())).sum(1)
+    gained = (gain / torch.log2(1 + unchecked_ranks(scores, ties).double())).sum(1)
     ideal = (gain.sort(dim=1, descending=True).values / torch.log2(1 + places)).sum(1)
     return (gained / ideal).to(scores.dtype)
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from .gradient import _smooth_ap  # the same function with its gradient in closed form: lesson 04
-from ..ranking import RankingLoss, check_positive, check_relevance, check_scores
+from .base import RankingLoss
+from ..checks import check_positive, check_relevance, check_scores
 
 # %% auto #0
 __all__ = ['smooth_ap', 'SmoothAPLoss']

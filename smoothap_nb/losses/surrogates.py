@@ -13,8 +13,11 @@ from torch import Tensor, nn
 
 from .fastap import _fast_ap
 from .hierarchical import _levels, _steps, _SurrogateHAP, check_levels
-from ..ranking import (RankingLoss, check_count, check_embeddings, check_labels, check_positive, check_relevance, check_scores,
-                                 cosine_scores, mean_over_queries)
+from .base import RankingLoss, mean_over_queries
+from smoothap_nb.checks import (
+    check_count, check_embeddings, check_labels, check_positive, check_relevance, check_scores,
+)
+from ..similarity import cosine_scores
 
 # %% auto #0
 __all__ = ['sup_ap', 'SupAPLoss', 'calibration_loss', 'CalibrationLoss', 'ROADMAPLoss', 'soft_bin_ap', 'SoftBinAPLoss',

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..losses.hierarchical import _check_extra, _check_weights
-from ..ranking import TIES, check_choice, check_positive
+from ..checks import TIES, check_choice, check_positive
 
 # %% auto #0
 __all__ = ['METRICS', 'evaluate', 'nearest_neighbours', 'evaluate_neighbours', 'RetrievalMetrics']

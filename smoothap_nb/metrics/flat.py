@@ -8,7 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..ranking import TIES, _ranks, check_choice, check_count, check_relevance, check_scores
+from ..checks import TIES, check_choice, check_count, check_relevance, check_scores
+from ..ranking import unchecked_ranks
 
 # %% auto #0
 __all__ = ['average_precision', 'recall_at_k', 'precision_at_k', 'r_precision', 'map_at_r']
@@ -37,8 +38,8 @@ def average_precision(scores: Tensor, relevance: Tensor, ties: str = "max", vali
 
 def _average_precision(scores: Tensor, relevance: Tensor, ties: str = "max") -> Tensor:
     "`average_precision` without checks; -inf marks an absent item."
-    among_all = _ranks(scores, ties)
-    among_positives = _ranks(scores.masked_fill(~relevance, -torch.inf), ties)
+    among_all = unchecked_ranks(scores, ties)
+    among_positives = unchecked_ranks(scores.masked_fill(~relevance, -torch.inf), ties)
     precision = torch.where(relevance, among_positives.double() / among_all, 0.0)
     return (precision.sum(1) / relevance.sum(1)).to(scores.dtype)  # 0/0 is NaN: no positives, no AP
 

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..ranking import TIES, check_choice, check_embeddings, check_positive
+from ..checks import TIES, check_choice, check_embeddings, check_positive
 
 # %% auto #0
 __all__ = ['KINDS', 'SETUPS', 'SCALES', 'annotator_vote', 'trapezoidal_ap', 'capped_precision', 'evaluate_revisited',

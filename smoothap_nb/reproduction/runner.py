@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
-from ..train.config import ConfigError, Experiment, experiment_from_dict, nearest, reason
+from ..checks import ConfigError, nearest, reason
+from ..train.config import Experiment, experiment_from_dict
 
 # %% auto #0
 __all__ = ['PAPERS', 'LEVELS', 'MINIATURE', 'GRIDS', 'UNTRAINED', 'nest', 'read_papers', 'Entry', 'row_name', 'registry',

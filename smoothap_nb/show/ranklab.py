@@ -21,7 +21,7 @@ from ..losses.fastap import _check_cosines, fast_ap
 from .figures import PALETTE, show
 from ..losses.hierarchical import check_levels, h_ap, levels_from_labels, relevance_from_levels, smooth_h_ap
 from .players import STAND_IN
-from ..ranking import check_choice, check_count, check_positive, check_relevance, check_scores
+from ..checks import check_choice, check_count, check_positive, check_relevance, check_scores
 from ..losses.smooth import smooth_ap
 
 __all__ = ['GRADIENTS', 'SETTINGS', 'rank_lab_numbers', 'check_setting', 'rank_lab_html', 'rank_lab', 'RankLab']

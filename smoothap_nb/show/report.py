@@ -19,7 +19,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 from ..metrics.flat import average_precision
-from ..train.config import ConfigError, load_experiment, reason
+from ..checks import ConfigError, reason
+from ..train.config import load_experiment
 from ..data.datasets import Protocol, evaluate_protocols, test_protocols
 from ..metrics.dataset import evaluate
 from .figures import DASHES, PALETTE, to_png, use_style

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..checks import ConfigError, nearest, reason
+
 __all__ = ['RANGES', 'CHOICES', 'FOLDER', 'DataConfig', 'ModelConfig', 'BatchConfig', 'MemoryConfig', 'OptimConfig',
-           'ValidateConfig', 'EvaluateConfig', 'Experiment', 'ConfigError', 'nearest', 'reason', 'experiment_from_dict',
+           'ValidateConfig', 'EvaluateConfig', 'Experiment', 'experiment_from_dict',
            'experiment_names', 'read_toml', 'parse_setting', 'load_experiment', 'to_toml']
 
 
@@ -149,22 +150,6 @@ class Experiment:
     def to_dict(self) -> dict:
         "Nested plain dictionary, ready for JSON."
         return dataclasses.asdict(self)
-
-
-class ConfigError(ValueError):
-    "A setting that cannot be used; the message names it and the mend."
-
-
-def nearest(word: str, known) -> str:
-    "' did you mean X?' for the closest known word, or the list of all of them."
-    known = sorted(map(str, known))
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
-
-
-def reason(error: Exception) -> str:
-    "The first line of what an error says, or its name where it says nothing."
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def _typed(value, kind: str, key: str):

@@ -26,7 +26,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from .config import ConfigError, Experiment, OptimConfig, experiment_from_dict, load_experiment, reason, to_toml
+from ..checks import ConfigError, reason
+from .config import Experiment, OptimConfig, experiment_from_dict, load_experiment, to_toml
 from ..metrics.dataset import evaluate
 from .large_batches import cached_backward, gather_rows
 from ..data.loading import PhotoTransform, Prefetcher, share_of

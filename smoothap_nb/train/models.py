@@ -15,7 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from .config import ConfigError, ModelConfig, nearest, reason
+from ..checks import ConfigError, nearest, reason
+from .config import ModelConfig
 
 # %% auto #0
 __all__ = ['backbone_names', 'se_resnet50', 'GeM', 'EmbeddingModel', 'upright_rgb', 'ImageTransform']

@@ -7,7 +7,7 @@ import inspect
 import torch
 from torch import Tensor, nn
 
-from .config import ConfigError, nearest
+from ..checks import ConfigError, nearest
 from ..losses.gradient import EmbeddingMemory
 
 __all__ = ['LOSSES', 'LOSSES_WITHOUT_GALLERY', 'loss_from_config', 'Objective']

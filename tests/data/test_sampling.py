@@ -6,7 +6,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from smoothap_nb.train.config import BatchConfig, ConfigError
+from smoothap_nb.train.config import BatchConfig
+from smoothap_nb.checks import ConfigError
 from smoothap_nb.data.sampling import (SAMPLERS, HierarchicalSampler, MPerClassSampler, OfficialMPerClassSampler, RandomSuperPairSampler, SuperPairSampler,
                                   batch_picture, batch_statistics, sampler_from_config)
 

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 from benchmarks import gpu_suite as suite
-from smoothap_nb.train.config import ConfigError
+from smoothap_nb.checks import ConfigError
 
 quiet = {"say": lambda text: None}
 

@@ -83,24 +83,6 @@ print(sorted(loaded))
     assert ast.literal_eval(done.stdout) == ["smoothap_nb"], "import smoothap_nb loads more than itself"
 
 
-def test_part_one_imports_only_what_the_plan_allows():
-    "Part I imports torch, numpy and numba (lazily), and itself; never Part II."
-    part_one = {"ranking", "average_precision", "smooth_ap", "fused", "blackbox", "fastap", "hierarchical_ap", "surrogates"}
-    allowed = {"torch", "numpy", "numba", *sys.stdlib_module_names}
-    for name in part_one:
-        path = ROOT / "smoothap_nb" / f"{name}.py"
-        if not path.exists():
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                assert {a.name.split(".")[0] for a in node.names} <= allowed, f"{name} imports {[a.name for a in node.names]}"
-            elif isinstance(node, ast.ImportFrom) and node.level == 0:
-                top, _, rest = node.module.partition(".")
-                assert top in allowed or (top == "smoothap_nb" and rest in part_one), f"{name} imports {node.module}"
-            elif isinstance(node, ast.ImportFrom):
-                assert (node.module or "").split(".")[0] in part_one, f"{name} imports .{node.module}"
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_wheel_works_in_a_clean_environment(tmp_path, monkeypatch):

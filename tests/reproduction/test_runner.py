@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from smoothap_nb.reproduction import runner as rp
-from smoothap_nb.train.config import ConfigError
+from smoothap_nb.checks import ConfigError
 from smoothap_nb.data.glyphs import Glyphs
 from smoothap_nb.data.sampling import MPerClassSampler
 

@@ -4,7 +4,10 @@ import tomllib
 
 import pytest
 
-from smoothap_nb.train.config import (ConfigError, Experiment, experiment_from_dict, experiment_names, load_experiment, parse_setting, to_toml)
+from smoothap_nb.checks import ConfigError
+from smoothap_nb.train.config import (
+    Experiment, experiment_from_dict, experiment_names, load_experiment, parse_setting, to_toml,
+)
 
 
 @pytest.mark.parametrize("name", experiment_names())

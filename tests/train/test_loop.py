@@ -16,7 +16,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from smoothap_nb.train import loop as T
-from smoothap_nb.train.config import ConfigError, experiment_from_dict
+from smoothap_nb.checks import ConfigError
+from smoothap_nb.train.config import experiment_from_dict
 from toydata import ToyData, ToyNet
 
 ROOT = Path(__file__).resolve().parents[2]

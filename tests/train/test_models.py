@@ -6,7 +6,8 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from smoothap_nb.train.config import ConfigError, ModelConfig
+from smoothap_nb.checks import ConfigError
+from smoothap_nb.train.config import ModelConfig
 from smoothap_nb.train.models import EmbeddingModel, GeM, ImageTransform, backbone_names, se_resnet50
 
 

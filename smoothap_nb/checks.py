@@ -1,0 +1,160 @@
+"""One check per mistake: what each public function refuses, in one line that names the argument and the mend."""
+
+from __future__ import annotations
+
+import difflib
+from numbers import Integral, Real
+
+import torch
+from torch import Tensor
+
+TIES = ("max", "min", "average")
+
+
+class ConfigError(ValueError):
+    "A setting that cannot be used; the message names it and the mend."
+
+
+def nearest(word: str, known) -> str:
+    "' did you mean X?' for the closest known word, or the list of all of them."
+    known = sorted(map(str, known))
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+
+
+def reason(error: Exception) -> str:
+    "The first line of what an error says, or its name where it says nothing."
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+def check_choice(name: str, value: str, choices) -> str:
+    "Refuse an unknown word, naming the ones that are known."
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
+def check_positive(name: str, value: float) -> float:
+    "Refuse a number that is not finite and above zero."
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < float("inf"):
+        raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
+    return value
+
+
+def check_count(name: str, value: int) -> int:
+    "Refuse what is not a whole number from 1 on."
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be a whole number from 1 on, got {value!r}")
+    return int(value)
+
+
+def check_finite(name: str, values: Tensor, validate: bool = False) -> Tensor:
+    "Refuse NaN and infinity, naming the first row. CUDA inputs are read only with `validate=True`: a look at them waits for the GPU."
+    if (validate or values.device.type == "cpu") and not torch.isfinite(values.detach().sum()):
+        bad = ~torch.isfinite(values.detach().flatten(1) if values.ndim > 1 else values.detach()[:, None]).all(1)
+        if bad.any():
+            raise ValueError(f"{name} hold NaN or infinity in {int(bad.sum())} of {len(bad)} rows, first in row {int(bad.nonzero()[0])}")
+    return values
+
+
+def check_scores(scores: Tensor, validate: bool = False) -> Tensor:
+    """Scores fit to rank: a finite floating (Q, G) tensor with G > 0, in float32 or float64.
+
+    Raises:
+        TypeError: not a tensor, or not floating point.
+        ValueError: not two-dimensional, an empty gallery, NaN or infinity.
+    """
+    if not isinstance(scores, Tensor):
+        raise TypeError(f"scores must be a torch.Tensor, got {type(scores).__name__}: wrap them in torch.as_tensor(...)")
+    if not scores.is_floating_point():
+        raise TypeError(f"scores must be floating point, got {scores.dtype}: call scores.float()")
+    if scores.ndim != 2:
+        raise ValueError(f"scores must have shape (queries, gallery), got {tuple(scores.shape)}")
+    if scores.shape[1] == 0:
+        raise ValueError(f"the gallery is empty: scores have shape {tuple(scores.shape)}")
+    if scores.dtype != torch.float64:
+        scores = scores.float()
+    return check_finite("scores", scores, validate)
+
+
+def check_relevance(relevance: Tensor, scores: Tensor) -> Tensor:
+    """Relevance that belongs to `scores`: bool, of the same shape and on the same device.
+
+    Raises:
+        TypeError: not a bool tensor.
+        ValueError: another shape or device than `scores`.
+    """
+    if not isinstance(relevance, Tensor) or relevance.dtype != torch.bool:
+        kind = relevance.dtype if isinstance(relevance, Tensor) else type(relevance).__name__
+        raise TypeError(f"relevance must be a bool tensor, got {kind}: compare labels, or call relevance.bool()")
+    if relevance.shape != scores.shape:
+        raise ValueError(f"relevance has shape {tuple(relevance.shape)}, scores have {tuple(scores.shape)}: they must be equal")
+    if relevance.device != scores.device:
+        raise ValueError(f"relevance is on {relevance.device}, scores are on {scores.device}: move one of them")
+    return relevance
+
+
+def check_embeddings(embeddings: Tensor, name: str = "embeddings", validate: bool = False) -> Tensor:
+    """Embeddings fit to compare: a finite floating (N, D) tensor with D > 0, in float32 or float64.
+
+    Raises:
+        TypeError: not a tensor, or not floating point.
+        ValueError: not two-dimensional, no columns, NaN or infinity.
+    """
+    if not isinstance(embeddings, Tensor) or not embeddings.is_floating_point():
+        kind = embeddings.dtype if isinstance(embeddings, Tensor) else type(embeddings).__name__
+        raise TypeError(f"{name} must be a floating-point torch.Tensor, got {kind}")
+    if embeddings.ndim != 2 or embeddings.shape[1] == 0:
+        raise ValueError(f"{name} must have shape (images, dimensions), got {tuple(embeddings.shape)}")
+    if embeddings.dtype != torch.float64:
+        embeddings = embeddings.float()
+    return check_finite(name, embeddings, validate)
+
+
+def check_references(ref_emb: Tensor, embeddings: Tensor, validate: bool = False) -> Tensor:
+    """A gallery that `embeddings` can be compared with: (G, D) with G > 0 and their D, brought to their dtype and device.
+
+    Raises:
+        TypeError: not a tensor, or not floating point.
+        ValueError: not two-dimensional, empty, of another width, NaN or infinity.
+    """
+    ref_emb = check_embeddings(ref_emb, "ref_emb", validate)
+    if len(ref_emb) == 0:
+        raise ValueError("the gallery is empty: ref_emb has no rows")
+    if ref_emb.shape[1] != embeddings.shape[1]:
+        raise ValueError(f"ref_emb has {ref_emb.shape[1]} dimensions, the embeddings have {embeddings.shape[1]}")
+    return ref_emb.to(embeddings)
+
+
+def check_labels(labels: Tensor, embeddings: Tensor, name: str = "labels", hierarchical: bool = False) -> Tensor:
+    """Labels that belong to `embeddings`: integers, one row each; (N,), or (N, L) coarse to fine where `hierarchical`.
+
+    Raises:
+        TypeError: not a tensor of integers.
+        ValueError: another length than `embeddings`, or the wrong number of axes.
+    """
+    if not isinstance(labels, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor of integers, got {type(labels).__name__}: wrap them in torch.as_tensor(...)")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise TypeError(f"{name} must be integers (class numbers), got {labels.dtype}")
+    if hierarchical and labels.ndim == 1:
+        labels = labels[:, None]
+    if labels.ndim != 1 + hierarchical:
+        want = "(N, L), coarse to fine" if hierarchical else "(N,): for labels of several levels choose one, e.g. labels[:, -1]"
+        raise ValueError(f"{name} must have shape {want}; got {tuple(labels.shape)}")
+    if len(labels) != len(embeddings):
+        raise ValueError(f"{name} have length {len(labels)}, the embeddings {len(embeddings)}: one label per image is needed")
+    return labels.to(embeddings.device)
+
+
+def check_query_index(query_index: Tensor, scores: Tensor) -> Tensor:
+    "Refuse what cannot be each query's own column: one integer per query, -1 where absent. Values are read on a CPU only."
+    if not isinstance(query_index, Tensor) or query_index.is_floating_point() or query_index.dtype == torch.bool:
+        kind = query_index.dtype if isinstance(query_index, Tensor) else type(query_index).__name__
+        raise TypeError(f"query_index must be a torch.Tensor of integers, got {kind}")
+    if query_index.shape != scores.shape[:1]:
+        raise ValueError(f"query_index must hold {len(scores)} integers, one per query, got shape {tuple(query_index.shape)}")
+    if query_index.device.type == "cpu" and not -1 <= query_index.min() <= query_index.max() < scores.shape[1]:
+        raise ValueError(f"query_index must lie in -1 ... {scores.shape[1] - 1} (rows of ref_emb), "
+                         f"got {int(query_index.min())} ... {int(query_index.max())}")
+    return query_index

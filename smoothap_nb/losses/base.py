@@ -1,0 +1,115 @@
+"""What all embedding losses share: the call, its checks, and the mean over the queries that have a positive."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..checks import check_embeddings, check_labels, check_query_index, check_references
+from ..similarity import compare_rows
+
+
+def mean_over_queries(values: Tensor, valid: Tensor | None = None) -> Tensor:
+    """Mean of the (Q,) values of the `valid` queries; 0, still attached to the graph, where there is none.
+
+    Without `valid` a NaN says that a query has no positives. With it, a NaN of a valid query shows in the mean.
+    """
+    valid = ~values.isnan() if valid is None else valid
+    return torch.where(valid, values, torch.zeros_like(values)).sum() / valid.sum().clamp(min=1)
+
+
+class RankingLoss(nn.Module):
+    """What all embedding losses share: each row of a batch is a query, ranked against the batch or against references.
+
+    A subclass says what one ranking costs, in `query_losses(scores, target)`.
+
+    Args:
+        include_query: keep each query in its own ranking, as its own first positive (most public code does; it lifts AP).
+        normalize: scale embeddings to length 1 before comparing them.
+        validate: look for NaN and infinity on CUDA too (on a CPU always).
+
+    Raises:
+        TypeError, ValueError: in the call, embeddings or labels that do not fit (see `forward`).
+        NotImplementedError: in the call, a subclass without `query_losses`.
+    """
+
+    hierarchical = False  # labels are (N,), or (N, L) coarse to fine
+
+    def __init__(self, *, include_query: bool = False, normalize: bool = True, validate: bool = False):
+        super().__init__()
+        self.include_query, self.normalize, self.validate = include_query, normalize, validate
+
+    def target(self, labels: Tensor, ref_labels: Tensor) -> Tensor:
+        "(Q, G) relevance: bool here, levels in the hierarchical losses."
+        return labels[:, None] == ref_labels[None, :]
+
+    def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
+        "(Q,) loss of each ranking, NaN for a query without positives. A score of -inf marks an absent item."
+        raise NotImplementedError(f"{type(self).__name__} does not say what a ranking costs: define query_losses(scores, target)")
+
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb: Tensor | None = None,
+                ref_labels: Tensor | None = None, *, query_index: Tensor | None = None) -> Tensor:
+        """Mean loss over the queries that have a positive; 0 (with a graph) if none has.
+
+        Args:
+            embeddings: (Q, D) floating point.
+            labels: (Q,) integers in any order, with any number of images per class; (Q, L) for hierarchical losses.
+            indices_tuple: must be None. It stands here for pytorch-metric-learning's call: a ranking has no pairs to mine.
+            ref_emb: (G, D) gallery; the batch itself when left out.
+            ref_labels: (G,) or (G, L), with `ref_emb`.
+            query_index: (Q,) row of `ref_emb` that is the query itself, -1 where it is absent; that row leaves the query's ranking.
+
+        Returns:
+            scalar loss.
+
+        Raises:
+            TypeError, ValueError: what does not fit is named, and how to mend it.
+        """
+        if indices_tuple is not None:
+            raise ValueError("indices_tuple is not used: a ranking loss compares every query with the whole gallery, so there are "
+                             "no pairs to mine. Drop the miner, or pass indices_tuple=None")
+        embeddings = check_embeddings(embeddings, "embeddings", self.validate)
+        if len(embeddings) == 0:
+            raise ValueError("the batch is empty: embeddings have no rows")
+        labels = check_labels(labels, embeddings, "labels", self.hierarchical)
+        if (ref_emb is None) != (ref_labels is None):
+            raise ValueError("ref_emb and ref_labels belong together: pass both or neither")
+        if ref_emb is None:
+            if query_index is not None:
+                raise ValueError("query_index points into ref_emb: pass ref_emb and ref_labels with it")
+            scores, target = self._batch_rankings(embeddings, labels)
+        else:
+            scores, target = self._gallery_rankings(embeddings, labels, ref_emb, ref_labels, query_index)
+        with torch.autocast(scores.device.type, enabled=False):
+            return mean_over_queries(self.query_losses(scores, target), target.any(1))
+
+    def _batch_rankings(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        "Every row against the batch, itself left out."
+        scores = compare_rows(embeddings, embeddings, self.normalize, leave_out=not self.include_query)
+        target = self.target(labels, labels)
+        return scores, target if self.include_query else target.fill_diagonal_(0)
+
+    def _gallery_rankings(self, embeddings, labels, ref_emb, ref_labels, query_index) -> tuple[Tensor, Tensor]:
+        "Every row against the references, without the one that is the query itself."
+        ref_emb = check_references(ref_emb, embeddings, self.validate)
+        ref_labels = check_labels(ref_labels, ref_emb, "ref_labels", self.hierarchical)
+        if ref_labels.shape[1:] != labels.shape[1:]:
+            raise ValueError(f"labels have {labels.shape[1]} levels, ref_labels {ref_labels.shape[1]}")
+        scores, target = compare_rows(embeddings, ref_emb, self.normalize), self.target(labels, ref_labels)
+        if query_index is not None:
+            check_query_index(query_index, scores)
+            if not self.include_query:
+                scores, target = leave_out_own(scores, target, query_index)
+        return scores, target
+
+    def extra_repr(self) -> str:
+        return f"include_query={self.include_query}, normalize={self.normalize}"
+
+
+def leave_out_own(scores: Tensor, target: Tensor, query_index: Tensor) -> tuple[Tensor, Tensor]:
+    "Take each query's own column out of its ranking, without waiting for a GPU."
+    column = query_index.to(scores.device).long()[:, None]
+    own, present = column.clamp(min=0), column >= 0
+    scores = scores.scatter(1, own, torch.where(present, -torch.inf, scores.gather(1, own)))
+    target = target.scatter(1, own, torch.where(present, torch.zeros_like(target[:, :1]), target.gather(1, own)))
+    return scores, target
