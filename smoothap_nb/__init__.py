@@ -1,13 +1,13 @@
 """Ranking losses for image retrieval: Average Precision, Smooth-AP and their relatives.
 
 Every public name can be imported from here; its module is loaded at first use, so that
-`import smoothap_nb` stays quick and needs torch alone. This is the one module written by hand;
-all others are exported from the notebooks in `nbs/`.
+`import smoothap_nb` stays quick and needs torch alone. What a lesson derives is exported from its notebook in `nbs/`,
+and such a module says so in its first lines; all other modules are plain files.
 """
 
 from importlib import import_module as _import_module
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # module -> the public names it gives
 _PUBLIC = {
@@ -42,6 +42,7 @@ _PUBLIC = {
     "show.players": ("explore", "live_figures"),
     "show.ranklab": ("rank_lab", "RankLab"),
 }
+_RENAMED: dict[str, str] = {}  # names of the version before -> today's; they warn, and go with the next version
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_HOME)
 
@@ -51,6 +52,11 @@ def __getattr__(name: str):
         value = getattr(_import_module(f"smoothap_nb.{_HOME[name]}"), name)
         globals()[name] = value
         return value
+    if name in _RENAMED:
+        import warnings
+
+        warnings.warn(f"smoothap_nb.{name} is now called smoothap_nb.{_RENAMED[name]}; the old name goes with version 0.3", DeprecationWarning, stacklevel=2)
+        return __getattr__(_RENAMED[name])
     raise AttributeError(f"module 'smoothap_nb' has no attribute {name!r}")
 
 

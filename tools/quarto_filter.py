@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DIRECTIVE = re.compile(r"^#\|\s*(default_exp|export|exporti|exports|hide|eval|skip_\w+)\b.*$")
 LIVE = re.compile(r'<figure class="(player|ranklab-figure)"')
 EXPORTED = re.compile(r"#\|\s*exports?i?\b")
+FIGURE = "# Code of the figure"  # the first line of a cell that only draws
 LONG = 40  # lines; in lessons 01 to 08 the code is the subject, and nothing of it is folded
 PREPARES = re.compile(r"use_style\(\)|torch\.(manual_seed|set_num_threads)\(\d+\)|torch\.set_printoptions\(.*\)")
 HIDDEN = re.compile(r"#\|\s*(hide|default_exp)\b")
@@ -124,6 +125,9 @@ def reader_notebook(nb: dict) -> dict:
             head = [f"#| fig-alt: {json.dumps(alt, ensure_ascii=False)}"] if alt else []
             if not outputs and only_prepares("\n".join(lines)):
                 head += ["#| code-fold: true", "#| code-summary: Imports"]
+            elif lines[0].strip() == FIGURE:
+                lines = lines[1:]
+                head += ["#| code-fold: true", "#| code-summary: Code of the figure"]
             elif fold_long and exported and not outputs and len(lines) > LONG:
                 head += ["#| code-fold: true", f"#| code-summary: {json.dumps(summary_of(chr(10).join(lines).strip()), ensure_ascii=False)}"]
             cell = {**cell, "source": "\n".join(head + lines).strip("\n").splitlines(keepends=True), "outputs": outputs}

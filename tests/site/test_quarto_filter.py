@@ -29,3 +29,13 @@ def test_alt_text_becomes_an_option():
     steer = {"cell_type": "code", "source": "#| default_exp ranking", "metadata": {}, "outputs": []}
     out = reader_notebook({"cells": [steer, cell], "nbformat": 4})
     assert [c["source"] for c in out["cells"]] == [['#| fig-alt: "the \\"step\\""\n', "x = 1"]]
+
+
+def test_a_cell_that_only_draws_is_folded_and_keeps_its_picture():
+    from quarto_filter import reader_notebook
+
+    picture = {"output_type": "display_data", "data": {"image/png": "..."}, "metadata": {"image/png": {"alt": "a step"}}}
+    cell = {"cell_type": "code", "source": "# Code of the figure\nplot(x)", "metadata": {}, "outputs": [picture]}
+    shown, = reader_notebook({"cells": [cell], "nbformat": 4})["cells"]
+    assert "".join(shown["source"]) == '#| fig-alt: "a step"\n#| code-fold: true\n#| code-summary: Code of the figure\nplot(x)'
+    assert shown["outputs"] == [picture]
