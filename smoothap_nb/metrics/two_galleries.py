@@ -1,0 +1,85 @@
+"""Retrieval between two galleries, measured both ways: pictures look for texts, texts look for pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from smoothap_nb.losses.cross_modal import relevance_from_ids
+from smoothap_nb import average_precision
+from smoothap_nb.ranking import TIES, check_choice, check_count, check_embeddings, check_references, cosine_scores
+
+DIRECTIONS = ("image->text", "text->image")
+
+
+def evaluate_cross_modal(images: Tensor, texts: Tensor, relevance: Tensor | None = None, *, image_ids: Tensor | None = None,
+                         ks: Sequence[int] = (1, 5, 10), folds: int = 1, ties: str = "max", block: int = 1024) -> dict[str, float]:
+    """Recall, mAP and median rank in both directions.
+
+    With five captions a picture, ``folds=1`` over 5,000 pictures is COCO's 5k protocol, and ``folds=5`` its 1k protocol: the mean over five runs of
+    consecutive pictures, each ranked with the captions of its own fold alone.
+
+    Args:
+        images: (I, D) embeddings, scaled to length 1 here.
+        texts: (T, D).
+        relevance: (I, T) bool; or
+        image_ids: (T,) integers, the row of `images` that each text describes. One of the two.
+        ks: cut-offs of the recall.
+        folds: parts of equal size that the pictures are cut into.
+        ties: how equal scores count, as in `ranks`.
+        block: queries ranked at a time.
+
+    Returns:
+        dict with, for both directions ("image->text", "text->image"), `R@K` (a hit rate in [0, 1]: the best positive counts), `mAP`, `median rank` of the
+        best positive, and `queries_skipped` (those without a positive), e.g. under "text->image R@5"; and `rsum`, the sum of all R@K in points of 100.
+
+    Raises:
+        TypeError, ValueError: what does not fit, ids that name no picture, folds of unequal size, a direction without a single positive.
+    """
+    images = check_embeddings(images, "images")
+    texts = check_references(check_embeddings(texts, "texts"), images)
+    if (relevance is None) == (image_ids is None):
+        raise ValueError("pass relevance (pictures, texts) or image_ids (texts), exactly one of the two")
+    if relevance is None:
+        relevance = relevance_from_ids(image_ids, len(images), len(texts))
+    if relevance.dtype != torch.bool or relevance.shape != (len(images), len(texts)):
+        raise ValueError(f"relevance must be bool ({len(images)}, {len(texts)}), pictures by texts; got {relevance.dtype} {tuple(relevance.shape)}")
+    if len(images) == 0 or len(images) % check_count("folds", folds):
+        raise ValueError(f"{len(images)} pictures cannot be cut into {folds} folds of equal size")
+    check_choice("ties", ties, TIES)
+    size, parts = len(images) // folds, []
+    for start in range(0, len(images), size):
+        own = relevance[start:start + size]
+        mine = own.any(0) if folds > 1 else torch.ones_like(own[0])
+        parts.append(_one_fold(images[start:start + size], texts[mine], own[:, mine], [check_count("k", k) for k in ks], ties, block))
+    out = {key: sum(part[key] for part in parts) / (1 if key.endswith("skipped") else folds) for key in parts[0]}
+    return out | {"rsum": 100 * sum(value for key, value in out.items() if " R@" in key)}
+
+
+def _one_fold(images: Tensor, texts: Tensor, relevance: Tensor, ks: Sequence[int], ties: str, block: int) -> dict[str, float]:
+    "Both directions of one gallery of pictures and one of texts."
+    out = {}
+    for way, queries, gallery, wanted in zip(DIRECTIONS, (images, texts), (texts, images), (relevance, relevance.T)):
+        best, precisions = [], []
+        for rows in torch.arange(len(queries), device=queries.device).split(block):
+            scores, positive = cosine_scores(queries[rows], gallery), wanted[rows]
+            precisions.append(average_precision(scores, positive, ties))
+            best.append(_best_rank(scores, positive, ties))
+        place, precision = torch.cat(best), torch.cat(precisions)
+        found = ~precision.isnan()
+        if not found.any():
+            raise ValueError(f"{way}: no query has a positive in this gallery")
+        out |= {f"{way} R@{k}": float((place[found] <= k).double().mean()) for k in ks}
+        out |= {f"{way} mAP": float(precision[found].double().mean()), f"{way} median rank": float(place[found].double().median()),
+                f"{way} queries_skipped": int((~found).sum())}
+    return out
+
+
+def _best_rank(scores: Tensor, relevance: Tensor, ties: str) -> Tensor:
+    "(Q,) rank of the best positive among the negatives and itself; 1 where there is none."
+    best = scores.masked_fill(~relevance, -torch.inf).amax(1, keepdim=True)
+    rivals = scores.masked_fill(relevance, -torch.inf)
+    ahead, level = (rivals > best).sum(1), ((rivals == best) & ~relevance).sum(1)
+    return 1 + ahead + {"max": level, "min": 0 * level, "average": level / 2}[ties]
