@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from smoothap_nb import Glyphs
+from smoothap_nb.data.glyphs import Glyphs
 from smoothap_nb.ranking import check_choice, check_count
 
 STYLES = ("name", "filler", "accent first", "synonyms", "script dropped")

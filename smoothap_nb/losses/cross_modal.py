@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from smoothap_nb.smooth_ap import smooth_ap
+from smoothap_nb.losses.smooth import smooth_ap
 from smoothap_nb.ranking import (check_choice, check_embeddings, check_positive, check_references, check_relevance, check_scores, cosine_scores,
                                  mean_over_queries)
 def over_positives(costs: Tensor, queries: Tensor, relevance: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from smoothap_nb.losses.cross_modal import relevance_from_ids
-from smoothap_nb import average_precision
+from smoothap_nb.metrics.flat import average_precision
 from smoothap_nb.ranking import TIES, check_choice, check_count, check_embeddings, check_references, cosine_scores
 
 DIRECTIONS = ("image->text", "text->image")
@@ -54,7 +54,7 @@ def evaluate_cross_modal(images: Tensor, texts: Tensor, relevance: Tensor | None
         own = relevance[start:start + size]
         mine = own.any(0) if folds > 1 else torch.ones_like(own[0])
         parts.append(_one_fold(images[start:start + size], texts[mine], own[:, mine], [check_count("k", k) for k in ks], ties, block))
-    out = {key: sum(part[key] for part in parts) / (1 if key.endswith("skipped") else folds) for key in parts[0]}
+    out = {key: sum(part[key] for part in parts) if key.endswith("skipped") else sum(part[key] for part in parts) / folds for key in parts[0]}
     return out | {"rsum": 100 * sum(value for key, value in out.items() if " R@" in key)}
 
 

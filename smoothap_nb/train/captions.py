@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from smoothap_nb import average_precision
+from smoothap_nb.metrics.flat import average_precision
 from smoothap_nb.data.captions import GlyphCaptions
 from smoothap_nb.losses.cross_modal import CrossModalLoss, contributing_samples
 from smoothap_nb.metrics.two_galleries import evaluate_cross_modal
@@ -98,15 +98,15 @@ def train_towers(settings: CaptionTraining, data: GlyphCaptions | None = None, s
         images, texts = model.embed_images(pictures), model.embed_texts(captions)
         now = first if step < settings.warm_up else loss
         value = now(images, texts, relevance)
-        if not torch.isfinite(value):
-            raise FloatingPointError(f"the loss is {float(value)} at step {step}: a smaller lr, or a larger tau")
+        if not torch.isfinite(value.detach()):
+            raise FloatingPointError(f"the loss is {value.item()} at step {step}: a smaller lr, or a larger tau")
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
         if step % settings.log_every == 0 or step == settings.steps - 1:
             spread = float(1 - images.detach().mean(0).norm())  # 0: all pictures at one point
-            log.append({"step": step, "loss": float(value), "spread": spread, **count_contributions(images, texts, relevance, now)})
-            say(f"step {step}: loss {float(value):.3f}, spread {spread:.2f}, {log[-1]['image->text negatives']:.1f} negatives push")
+            log.append({"step": step, "loss": value.item(), "spread": spread, **count_contributions(images, texts, relevance, now)})
+            say(f"step {step}: loss {value.item():.3f}, spread {spread:.2f}, {log[-1]['image->text negatives']:.1f} negatives push")
     return model.eval(), log
 
 
@@ -147,7 +147,7 @@ def run_contender(name: str, seed: int, changes: dict | None = None, folder: Pat
     Returns:
         record with settings, metrics, contributions on the way, seconds of processor time, date and environment.
     """
-    from smoothap_nb.train.checkpoints import environment
+    from smoothap_nb.train.loop import environment
 
     settings = dataclasses.replace(CaptionTraining(seed=seed), **CONTENDERS[name], **(changes or {}))
     train = GlyphCaptions("train", least=settings.least, strength=settings.strength)
