@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from smoothap_nb.data.glyphs import Glyphs
-from smoothap_nb.ranking import check_choice, check_count
+from smoothap_nb.checks import check_choice, check_count
 
 STYLES = ("name", "filler", "accent first", "synonyms", "script dropped")
 FILLERS = frozenset("this is the picture shows here you see find it has an with and of for to on in from".split())

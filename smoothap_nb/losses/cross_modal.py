@@ -7,9 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from smoothap_nb.checks import check_choice, check_embeddings, check_positive, check_references, check_relevance, check_scores
+from smoothap_nb.losses.base import mean_over_queries
 from smoothap_nb.losses.smooth import smooth_ap
-from smoothap_nb.ranking import (check_choice, check_embeddings, check_positive, check_references, check_relevance, check_scores, cosine_scores,
-                                 mean_over_queries)
+from smoothap_nb.similarity import cosine_scores
 def over_positives(costs: Tensor, queries: Tensor, relevance: Tensor) -> Tensor:
     "(Q,) mean of the costs of each query's positives; `queries` says whose they are. NaN for a query without positives."
     counts = relevance.sum(1)

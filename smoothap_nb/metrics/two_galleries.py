@@ -9,7 +9,8 @@ from torch import Tensor
 
 from smoothap_nb.losses.cross_modal import relevance_from_ids
 from smoothap_nb.metrics.flat import average_precision
-from smoothap_nb.ranking import TIES, check_choice, check_count, check_embeddings, check_references, cosine_scores
+from smoothap_nb.checks import TIES, check_choice, check_count, check_embeddings, check_references
+from smoothap_nb.similarity import cosine_scores
 
 DIRECTIONS = ("image->text", "text->image")
 

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from smoothap_nb.data.captions import Vocabulary
-from smoothap_nb.ranking import check_count
+from smoothap_nb.checks import check_count
 
 FILE = "captions.json"  # says that a folder holds a run of two towers
 
