@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..train.config import DataConfig
+from .settings import DataConfig
 from ..checks import nearest
 from .glyphs import Glyphs
 from .readers import (DATASETS, MARKER, READERS, SPLITS, Count, DatasetError, DatasetInfo, Listing, MissingData, _natural, dataset_info,

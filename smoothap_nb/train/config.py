@@ -9,31 +9,12 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..checks import ConfigError, nearest, reason
+from ..checks import ConfigError, nearest
+from ..data.settings import BatchConfig, DataConfig
 
 __all__ = ['RANGES', 'CHOICES', 'FOLDER', 'DataConfig', 'ModelConfig', 'BatchConfig', 'MemoryConfig', 'OptimConfig',
            'ValidateConfig', 'EvaluateConfig', 'Experiment', 'experiment_from_dict',
            'experiment_names', 'read_toml', 'parse_setting', 'load_experiment', 'to_toml']
-
-
-@dataclass
-class DataConfig:
-    "Which pictures, and how they are cut."
-    name: str = "glyphs"  # a name from `smoothap data list`
-    root: str = "none"  # its folder; "none": the default cache (Glyphs need none)
-    size: int = 32  # side of the square picture the network sees, pixels
-    strength: float = 1.0  # distortion of the glyphs, 0 = none
-    resize: int = 256  # photographs, evaluation: the shorter side before the centre crop of `size`
-    squash: bool = False  # photographs, evaluation: squash to resize x resize before the centre crop, whatever the picture's shape
-    train_resize: int = 0  # photographs, training: the shorter side before the random crop, 0 = as it is
-    crop_scale: list = field(default_factory=lambda: [0.08, 1.0])  # photographs, training: share of the area the random crop takes
-    crop_ratio: list = field(default_factory=lambda: [0.75, 1.3333])  # photographs, training: width to height of the random crop
-    flip: bool = True  # photographs, training: mirror every second one
-    workers: int = 4  # threads that prepare batches ahead
-    cache: str = "none"  # folder of the decoded cache; "none": decode the files each time
-    damaged_share: float = 0.001  # of the pictures may be unreadable before the run stops
-    levels: int = 0  # levels of the label tree to use, counted from the finest; 0 = all
-    protocol: str = "default"  # VehicleID: "all_vs_rest" or "one_gallery"
 
 
 @dataclass
@@ -46,18 +27,6 @@ class ModelConfig:
     pool: str = "avg"  # "avg", "max" or "gem"
     batch_norm: str = "live"  # "live", "frozen_statistics" (scale and shift still train) or "frozen"
     layer_norm: bool = False  # LayerNorm without scale and shift before the linear layer
-
-
-@dataclass
-class BatchConfig:
-    "What a batch holds, over all processes together."
-    classes: int = 28  # classes in a batch
-    images: int = 4  # images of each
-    sampler: str = "m_per_class"  # a name from `training.SAMPLERS`
-    super_classes: int = 2  # super-classes in a batch, for the samplers that pair them
-    per_pair: int = 5  # batches from each pair of super-classes, for the same samplers
-    micro: int = 0  # gradient caching: images the network sees at a time, in each process; 0 = the whole batch at once
-    micro_with_live_batch_norm: bool = False  # allow gradient caching although live batch norm makes its gradient differ from the direct one
 
 
 @dataclass

@@ -12,7 +12,7 @@ import torch
 from smoothap_nb.cli import commands as cli
 from smoothap_nb.data import datasets as D
 from smoothap_nb.data import readers as Y
-from smoothap_nb.train.config import DataConfig
+from smoothap_nb.data.settings import DataConfig
 from smoothap_nb.data.loading import PhotoTransform
 
 NAMES = [name for name in D.DATASETS if name != "glyphs"]

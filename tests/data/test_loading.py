@@ -95,7 +95,7 @@ def test_transform_is_described_and_checked():
 
 
 def test_from_config_takes_the_data_table():
-    from smoothap_nb.train.config import DataConfig
+    from smoothap_nb.data.settings import DataConfig
 
     config = DataConfig(size=64)
     transform = PhotoTransform.from_config(config, seed=9)
