@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from smoothap_nb.train.config import load_experiment
 from smoothap_nb.data.glyphs import choose_batch
 from smoothap_nb.train.models import EmbeddingModel
-from smoothap_nb.show.report import embed
+from smoothap_nb.train.loop import embed
 from smoothap_nb.train.loop import dataset_for, load_run
 
 ROOT = Path(__file__).resolve().parent.parent

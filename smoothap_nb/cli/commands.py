@@ -36,8 +36,9 @@ def train(
     import torch
 
     from ..train.config import load_experiment
-    from ..show.report import measure, write_report
+    from ..show.report import write_report
     from ..train.loop import RunError, engine_for, environment, finish, fit, load_run, open_run, pick_device, prepare, write_atomic
+    from ..train.measure import measure
 
     chosen = load_experiment(experiment, settings or [])
     device = torch.device("cpu") if cpu else pick_device()
@@ -112,8 +113,9 @@ def evaluate(
 ) -> None:
     "Measure a finished run again on its held-out classes, or embeddings from files; as a table, JSON, Markdown and a page."
     from ..checks import ConfigError, nearest
-    from ..show.report import markdown_table, measure, measure_files, write_files_report, write_report
+    from ..show.report import markdown_table, write_files_report, write_report
     from ..train.loop import write_atomic
+    from ..train.measure import measure, measure_files
 
     if target.is_file():
         scaling = {"yes": True, "refuse": "refuse", "no": False}

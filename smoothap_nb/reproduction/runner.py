@@ -284,7 +284,7 @@ def measure_protocols(model, data: dict[str, object], metrics, batch: int = 256,
     import torch
 
     from smoothap_nb.data.datasets import evaluate_protocols
-    from smoothap_nb.show.report import embed
+    from smoothap_nb.train.loop import embed
 
     def embeddings(images):
         return embed(model, images, torch.arange(len(images)), batch, progress)
@@ -571,7 +571,8 @@ def run_glyphs(run: GlyphRun, experiment: Experiment, device: str = "cpu", threa
 
     from smoothap_nb.metrics.dataset import evaluate
     from smoothap_nb.data.glyphs import Glyphs
-    from smoothap_nb.show.report import embed, pixel_embeddings, test_images
+    from smoothap_nb.train.loop import embed
+    from smoothap_nb.train.measure import images_of_classes, pixel_embeddings
     from smoothap_nb.train.loop import environment, fit, prepare
 
     if device == "cpu":
@@ -583,7 +584,7 @@ def run_glyphs(run: GlyphRun, experiment: Experiment, device: str = "cpu", threa
         if run.steps and training is not None:
             fit(training, progress=False, tensorboard=False)
     data = Glyphs(run.split, size=experiment.data.size, strength=experiment.data.strength, seed=0, root=root)
-    chosen = test_images(data, experiment.evaluate.classes, 0)
+    chosen = images_of_classes(data, experiment.evaluate.classes, 0)
     labels = data.labels[chosen]
     data = data.to(device)
     rows = pixel_embeddings(data, chosen) if training is None else embed(training.model, data, chosen, experiment.evaluate.batch, progress=False)

@@ -3,126 +3,19 @@
 from __future__ import annotations
 
 import base64
-import csv
 import html
 import io
-import json
-from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
-from ..metrics.flat import average_precision
-from ..checks import ConfigError, reason
-from ..train.config import load_experiment
-from ..data.datasets import Protocol, evaluate_protocols, test_protocols
-from ..metrics.dataset import evaluate
+
+from ..train.loop import write_atomic
 from .figures import DASHES, PALETTE, to_png, use_style
-from ..train.models import EmbeddingModel
-from ..train.loop import dataset_for, embed, environment, load_run, pick_device, place, read_log, write_atomic
 
-__all__ = ['COMPETITORS', 'pixel_embeddings', 'test_images', 'test_sets', 'measure', 'precision_recall', 'mean_precision_recall',
-           'class_means', 'write_report', 'read_embeddings', 'read_labels', 'default_metrics', 'measure_files',
-           'markdown_table', 'write_files_report']
-
-
-def pixel_embeddings(data, indices, batch: int = 256, side: int = 32) -> Tensor:
-    "(N, D) raw pixels, pictures larger than `side` shrunk to it, each picture's mean taken out, rows of length 1."
-    rows = []
-    for part in torch.as_tensor(indices).split(batch):
-        images = data.batch(part, draw=0)[0].float().cpu()
-        rows.append((F.interpolate(images, (side, side), mode="area") if images.shape[-1] > side else images).flatten(1))
-    pixels = torch.cat(rows)
-    return F.normalize(pixels - pixels.mean(1, keepdim=True), dim=1)
-
-
-def test_images(data, classes: int, seed: int) -> Tensor:
-    "Indices of the images of `classes` held-out classes, the first ones of a seeded shuffle; all images where `classes` is 0."
-    fine = data.labels[:, -1]
-    known = fine.unique()
-    if classes == 0 or classes >= len(known):
-        return torch.arange(len(fine))
-    chosen = known[torch.randperm(len(known), generator=torch.Generator().manual_seed(seed))[:classes]]
-    return torch.isin(fine, chosen).nonzero()[:, 0]
-
-
-COMPETITORS = ("raw pixels", "untrained", "trained")
-
-
-def test_sets(experiment) -> list[Protocol]:
-    "The protocols of the experiment's data set, with the experiment's metrics and, where it asks for fewer test classes, those alone."
-    root, settings = None if experiment.data.root == "none" else experiment.data.root, experiment.evaluate
-    if experiment.data.name == "glyphs":
-        data = dataset_for(experiment, "test")
-        protocols = [Protocol("test", data)]
-    else:
-        protocols = test_protocols(experiment.data.name, root, data=experiment.data, seed=experiment.seed)
-    metrics = tuple(dict.fromkeys([*settings.metrics, "mAP"]))
-    few = lambda p: p.queries.subset(test_images(p.queries, settings.classes, experiment.seed)) if settings.classes and p.gallery is None and p.groups is None else p.queries
-    return [replace(p, metrics=metrics, queries=few(p)) for p in protocols]
-
-
-def _once(how):
-    "The same, remembering what it gave for each set of images."
-    known = {}
-
-    def remembered(images):
-        if id(images) not in known:
-            known[id(images)] = images, how(images)
-        return known[id(images)][1]
-
-    return remembered
-
-
-def measure(run, progress: bool = True) -> tuple[dict, dict]:
-    """Measure a finished run on held-out classes; writes `metrics.json`.
-
-    Args:
-        run: the folder that `smoothap train` wrote.
-        progress: show bars.
-
-    Returns:
-        the record (metrics of each competitor, counts, environment), and what the report draws from: indices, labels, embeddings, per-query AP.
-
-    Raises:
-        RunError: a run that is not finished or damaged.
-    """
-    run = Path(run)
-    model, _ = load_run(run)
-    experiment = load_experiment(str(run / "experiment.toml"))
-    settings, workers = experiment.evaluate, 1 if experiment.data.name == "glyphs" else experiment.data.workers
-    competitors = {"trained": lambda images: embed(model, images, None, settings.batch, progress, "embedding, trained", workers)}
-    if settings.baselines:
-        torch.manual_seed(experiment.seed)
-        start = place(EmbeddingModel(experiment.model), pick_device()).eval()
-        competitors = {"raw pixels": lambda images: pixel_embeddings(images, torch.arange(len(images))),
-                       "untrained": lambda images: embed(start, images, None, settings.batch, progress, "embedding, untrained", workers)} | competitors
-    protocols = test_sets(experiment)
-    metrics, per_query, embeddings, gallery = {}, {}, {}, {}
-    queries, answers = protocols[0].queries, protocols[0].gallery
-    for name, how in competitors.items():
-        rows = _once(how)
-        found = evaluate_protocols(protocols, rows, progress=False)
-        metrics[name] = found.popitem()[1] if len(found) == 1 else {f"{test} {key}": value for test, values in found.items() for key, value in values.items()}
-        # what the report draws: the first test, every image ranked by itself
-        per_query[name] = torch.as_tensor(replace(protocols[0], groups=None, draws=0).evaluate(rows, ("mAP",), per_query=True, progress=False)["per_query"]["mAP"])
-        embeddings[name], gallery[name] = rows(queries), None if answers is None else rows(answers)
-    indices, labels = torch.arange(len(queries)), queries.labels.cpu()
-    record = {"experiment": experiment.name, "seed": experiment.seed, "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-              "test_images": len(indices), "test_classes": len(labels[:, -1].unique()), "metrics": metrics,
-              "training": json.loads((run / "run.json").read_text()) if (run / "run.json").exists() else {}, "environment": environment(pick_device()),
-              "config": experiment.to_dict()}
-    write_atomic(run / "metrics.json", json.dumps(record, indent=1) + "\n")
-    shown = {"data": queries, "indices": indices, "labels": labels, "embeddings": embeddings, "per_query": per_query}
-    if answers is not None:
-        shown |= {"answers": answers, "gallery": gallery}
-    return record, shown
+__all__ = ['precision_recall', 'mean_precision_recall', 'class_means', 'write_report', 'markdown_table', 'write_files_report']
 
 
 def precision_recall(scores: Tensor, relevance: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -352,134 +245,12 @@ def write_report(run, record: dict, shown: dict) -> Path:
         choice="Nobody picked these queries: they stand at fixed places in the order of the trained network's AP, from easy to hard.",
         rows=_example_rows(shown), classes=_class_section(shown), pr=base64.b64encode(_curves(shown)).decode(),
         pr_alt="precision against recall; mAP " + ", ".join(f"{n} {v:.3f}" for n, v in headline.items()),
-        loss=_loss_picture(read_log(run)),
+        loss=_loss_picture(shown["log"]),
         environment=html.escape(f"seed {record['seed']}; trained in {seconds:.0f} s" if seconds is not None else f"seed {record['seed']}")
         + html.escape("; " + "; ".join(f"{k} {v}" for k, v in env.items()) + f"; {record['date']}"),
         config=html.escape((run / "experiment.toml").read_text(encoding="utf-8")))
     write_atomic(run / "report.html", page)
     return run / "report.html"
-
-
-def read_embeddings(path) -> tuple[np.ndarray | Tensor, np.ndarray | None]:
-    """Embeddings, and labels where the file has them.
-
-    Args:
-        path: a `.npy` file with (N, D) numbers (mapped, not read whole), or a `.safetensors` file with a tensor `embeddings` (or one tensor alone) and,
-            if it likes, `labels`.
-
-    Returns:
-        (N, D) and (N,) or (N, L) or None.
-
-    Raises:
-        ConfigError: a missing, damaged or unknown file.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise ConfigError(f"no file {path}")
-    if path.suffix == ".npy":
-        return _read_npy(path), None
-    if path.suffix != ".safetensors":
-        raise ConfigError(f"{path} is neither .npy nor .safetensors: write the embeddings with numpy.save or safetensors.torch.save_file")
-    try:
-        tensors = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise ConfigError(f"{path} is damaged: {reason(error)}") from None
-    rows = tensors.get("embeddings", next(iter(tensors.values())) if len(tensors) == 1 else None)
-    if rows is None:
-        raise ConfigError(f"{path} has no tensor 'embeddings', only {', '.join(sorted(tensors))}")
-    labels = tensors.get("labels")
-    return rows, None if labels is None else labels.numpy()
-
-
-def _read_npy(path: Path) -> np.ndarray:
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise ConfigError(f"{path} is damaged or holds more than numbers: {reason(error)}") from None
-
-
-def read_labels(path) -> np.ndarray:
-    """Labels from a `.npy` file of integers, or from a `.csv` file with a column for each level, coarse to fine.
-
-    A first CSV line is taken as a heading when it holds words above columns of numbers, or the words label, class, level or id.
-
-    Returns:
-        (N,) or (N, L) int64; words are numbered in alphabetical order.
-
-    Raises:
-        ConfigError: a missing or damaged file, lines of unequal length, labels that are not whole numbers.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise ConfigError(f"no file {path}")
-    if path.suffix == ".npy":
-        labels = np.asarray(_read_npy(path))
-        if labels.dtype.kind not in "iu":
-            raise ConfigError(f"{path} holds {labels.dtype}, labels must be integers")
-        return labels.astype(np.int64)
-    if path.suffix != ".csv":
-        raise ConfigError(f"{path} is neither .npy nor .csv")
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{path} is not a text file of comma-separated values: {reason(error)}") from None
-    number = lambda cell: cell.lstrip("-").isdigit()
-    if len(rows) > 1 and not any(map(number, rows[0])):
-        below = all(number(cell) for row in rows[1:] for cell in row)
-        if below or any(word in cell.lower() for cell in rows[0] for word in ("label", "class", "level", "id")):
-            rows = rows[1:]
-    if not rows:
-        raise ConfigError(f"{path} holds no labels")
-    wrong = next((i for i, row in enumerate(rows, 1) if len(row) != len(rows[0]) or "" in row), None)
-    if wrong is not None:
-        raise ConfigError(f"line {wrong} of the labels in {path} has {len(rows[wrong - 1])} filled or empty cells, the first has {len(rows[0])}: every image needs every level")
-    columns = [[int(c) for c in column] if all(map(number, column)) else np.unique(column, return_inverse=True)[1] for column in zip(*rows)]
-    labels = np.stack([np.asarray(c, dtype=np.int64) for c in columns], 1)
-    return labels[:, 0] if labels.shape[1] == 1 else labels
-
-
-def default_metrics(labels: np.ndarray, gallery: int) -> tuple[str, ...]:
-    "What is measured when nobody says: mAP, R@K up to the gallery's size, mAP@R; and what needs levels, where there are levels."
-    cuts = tuple(f"R@{k}" for k in (1, 10, 100, 1000) if k < gallery)
-    levels = labels.shape[1] if labels.ndim > 1 else 1
-    return ("mAP", *cuts, "mAP@R") + (tuple(f"AP@level{i + 1}" for i in range(levels)) + ("H-AP", "ASI", "NDCG") if levels > 1 else ())
-
-
-def measure_files(embeddings, labels=None, gallery=None, gallery_labels=None, metrics=(), progress: bool = True, **settings) -> tuple[dict, dict]:
-    """Measure embeddings from files.
-
-    Args:
-        embeddings: a `.npy` or `.safetensors` file.
-        labels: a `.npy` or `.csv` file; may be left out where the safetensors file holds labels.
-        gallery, gallery_labels: the same for a separate gallery.
-        metrics: names as in `evaluate`; `default_metrics` when empty.
-        progress: show a bar.
-        **settings: further arguments of `evaluate` (ties, memory, alpha, normalize, ...).
-
-    Returns:
-        the record, ready for JSON, and the per-query values with the (Q,) fine labels.
-
-    Raises:
-        ConfigError, ValueError: a file or a number that does not fit, named.
-    """
-    rows, known = read_embeddings(embeddings)
-    labels = read_labels(labels) if labels is not None else known
-    if labels is None:
-        raise ConfigError(f"{embeddings} holds no labels: pass a .npy or .csv file with them (--labels)")
-    references, reference_labels = (None, None) if gallery is None else read_embeddings(gallery)
-    if gallery is not None:
-        reference_labels = read_labels(gallery_labels) if gallery_labels is not None else reference_labels
-        if reference_labels is None:
-            raise ConfigError(f"{gallery} holds no labels: pass a .npy or .csv file with them (--gallery-labels)")
-    size = len(rows) - 1 if references is None else len(references)
-    metrics = tuple(metrics) or default_metrics(labels, size)
-    found = evaluate(rows, labels, references, reference_labels, metrics=tuple(dict.fromkeys([*metrics, "mAP"])), per_query=True, progress=progress, **settings)
-    per_query = found.pop("per_query")
-    record = {"embeddings": str(embeddings), "queries": len(rows), "gallery": size if references is None else len(references), "settings": settings,
-              "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"), "metrics": {k: found[k] for k in (*metrics, "queries_skipped")},
-              "environment": environment(torch.device("cpu"))}
-    return record, {"per_query": per_query, "fine": torch.as_tensor(labels if labels.ndim == 1 else labels[:, -1].copy())}
 
 
 def markdown_table(metrics: dict[str, dict]) -> str:

@@ -10,7 +10,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from smoothap_nb.cli import commands as cli
-from smoothap_nb.show import report as R
+from smoothap_nb.train import measure as M
 from smoothap_nb.train import loop as T
 from toydata import ToyData, ToyNet
 
@@ -21,7 +21,7 @@ SETTINGS = [f"--set={s}" for s in ("data.size=16", "batch.classes=4", "batch.ima
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
-    for module in (T, R):
+    for module in (T, M):
         monkeypatch.setattr(module, "dataset_for", lambda experiment, split: ToyData(split, experiment.data.size))
         monkeypatch.setattr(module, "EmbeddingModel", ToyNet)
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from smoothap_nb.data import embedding_files as E
 from smoothap_nb.show import report as R
 from smoothap_nb.train import loop as T
+from smoothap_nb.train import measure as M
 from smoothap_nb.metrics.flat import average_precision
 from test_loop import tiny
 from toydata import ToyData, ToyNet
@@ -18,7 +20,7 @@ from toydata import ToyData, ToyNet
 def run(tmp_path_factory):
     "A finished toy run, measured, with its page."
     patch = pytest.MonkeyPatch()
-    for module in (T, R):
+    for module in (T, M):
         patch.setattr(module, "dataset_for", lambda experiment, split: ToyData(split, experiment.data.size))
         patch.setattr(module, "EmbeddingModel", ToyNet)
     path = tmp_path_factory.mktemp("run") / "run"
@@ -26,7 +28,7 @@ def run(tmp_path_factory):
     training = T.prepare(experiment, T.open_run(path, experiment), torch.device("cpu"))
     T.fit(training, progress=False, tensorboard=False)
     T.save_model(training.model, path)
-    record, shown = R.measure(path, progress=False)
+    record, shown = M.measure(path, progress=False)
     R.write_report(path, record, shown)
     yield path, record, shown
     patch.undo()
@@ -43,7 +45,7 @@ def test_metrics_are_the_definition(run):
         assert abs(record["metrics"][who]["mAP"] - ap.mean().item()) < 1e-4
         assert abs(shown["per_query"][who] - ap).max() < 1e-3
     assert json.loads((path / "metrics.json").read_text())["metrics"] == record["metrics"]
-    assert list(record["metrics"]) == list(R.COMPETITORS)
+    assert list(record["metrics"]) == list(M.COMPETITORS)
 
 
 def test_training_beats_the_start(run):
@@ -63,13 +65,13 @@ def test_page_is_self_contained_and_says_everything(run):
     assert not re.search(r"<img(?![^>]*alt=)", page)
 
 
-def test_test_images_are_whole_classes_and_seeded():
+def test_images_of_classes_are_whole_classes_and_seeded():
     data = ToyData("test")
-    chosen = R.test_images(data, 5, seed=1)
+    chosen = M.images_of_classes(data, 5, seed=1)
     fine = data.labels[:, -1]
     assert len(fine[chosen].unique()) == 5 and len(chosen) == 30
-    assert torch.equal(chosen, R.test_images(data, 5, seed=1)) and not torch.equal(chosen, R.test_images(data, 5, seed=2))
-    assert len(R.test_images(data, 0, 0)) == len(data) == len(R.test_images(data, 99, 0))
+    assert torch.equal(chosen, M.images_of_classes(data, 5, seed=1)) and not torch.equal(chosen, M.images_of_classes(data, 5, seed=2))
+    assert len(M.images_of_classes(data, 0, 0)) == len(data) == len(M.images_of_classes(data, 99, 0))
 
 
 def test_precision_recall_ends_at_one():
@@ -125,16 +127,16 @@ def test_every_form_gives_the_same_numbers(files):
     folder, rows, labels = files
     want = evaluate(rows, labels, metrics=("mAP", "R@1", "AP@level1", "H-AP"), progress=False)
     for embeddings, given in (("rows.npy", "labels.npy"), ("rows.npy", "labels.csv"), ("both.safetensors", None)):
-        record, values = R.measure_files(folder / embeddings, given and folder / given, metrics=("mAP", "R@1", "AP@level1", "H-AP"), progress=False)
+        record, values = M.measure_files(folder / embeddings, given and folder / given, metrics=("mAP", "R@1", "AP@level1", "H-AP"), progress=False)
         assert {k: record["metrics"][k] for k in want} == pytest.approx(want, abs=1e-12)
         assert len(values["per_query"]["mAP"]) == 40
-    flat, _ = R.measure_files(folder / "rows.npy", folder / "fine.csv", progress=False)
+    flat, _ = M.measure_files(folder / "rows.npy", folder / "fine.csv", progress=False)
     assert flat["metrics"]["mAP"] == pytest.approx(want["mAP"], abs=1e-6) and "H-AP" not in flat["metrics"] and "R@10" in flat["metrics"]
 
 
 def test_query_and_gallery_files(files):
     folder, rows, labels = files
-    record, _ = R.measure_files(folder / "rows.npy", folder / "fine.csv", folder / "both.safetensors", folder / "fine.csv", metrics=["R@1"], progress=False)
+    record, _ = M.measure_files(folder / "rows.npy", folder / "fine.csv", folder / "both.safetensors", folder / "fine.csv", metrics=["R@1"], progress=False)
     assert record["metrics"]["R@1"] == 1.0 and record["gallery"] == 40, "every query is in the gallery, as another picture"
 
 
@@ -145,7 +147,7 @@ def test_class_means_are_means_per_class():
 
 def test_page_and_tables_for_files(files):
     folder, _, _ = files
-    record, values = R.measure_files(folder / "both.safetensors", progress=False)
+    record, values = M.measure_files(folder / "both.safetensors", progress=False)
     page = R.write_files_report(folder / "page.html", record, values).read_text()
     assert "ranked best" in page and "ranked worst" in page and not re.search(r"""(?:src|href)=["'](?!data:)""", page)
     lines = R.markdown_table({"a": record["metrics"]}).splitlines()
@@ -160,7 +162,7 @@ def test_label_files_that_do_not_fit(tmp_path, name, content, says):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=says):
-        R.read_labels(path)
+        E.read_labels(path)
 
 
 def test_embedding_files_that_do_not_fit(files):
@@ -175,12 +177,12 @@ def test_embedding_files_that_do_not_fit(files):
     for name, says in (("objects.npy", "more than numbers"), ("two.safetensors", "no tensor 'embeddings'"), ("broken.safetensors", "damaged"),
                        ("rows.txt", "neither .npy nor .safetensors"), ("missing.npy", "no file")):
         with pytest.raises(ValueError, match=says):
-            R.read_embeddings(folder / name)
+            E.read_embeddings(folder / name)
     np.save(folder / "floats.npy", np.zeros(40))
     with pytest.raises(ValueError, match="must be integers"):
-        R.read_labels(folder / "floats.npy")
+        E.read_labels(folder / "floats.npy")
     with pytest.raises(ValueError, match="--labels"):
-        R.measure_files(folder / "rows.npy", progress=False)
+        M.measure_files(folder / "rows.npy", progress=False)
     (folder / "short.csv").write_text("1\n2\n")
     with pytest.raises(ValueError, match="2.*40|40.*2"):
-        R.measure_files(folder / "rows.npy", folder / "short.csv", progress=False)
+        M.measure_files(folder / "rows.npy", folder / "short.csv", progress=False)
