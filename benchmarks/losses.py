@@ -14,7 +14,7 @@ from torch import Tensor
 
 from benchmarks.harness import Row, not_run, peak_memory, race, wanted
 from smoothap_nb import EmbeddingMemory, SmoothAPLoss
-from smoothap_nb.losses.gradient import _closed_form
+from smoothap_nb.losses.gradient import closed_form as torch_closed_form
 
 TITLE = "Smooth-AP: speed and memory"
 TAU, PER_CLASS = 0.01, 4
@@ -134,7 +134,7 @@ def inner_loop(name: str, size: int, repeat: int) -> Row:
     start = time.perf_counter()
     closed_form(scores[:8], relevance[:8], TAU)
     compiling = time.perf_counter() - start
-    times = race({"torch": lambda: _closed_form(scores, relevance, TAU, True), "numba": lambda: closed_form(scores, relevance, TAU)}, repeat)
+    times = race({"torch": lambda: torch_closed_form(scores, relevance, TAU, None, True), "numba": lambda: closed_form(scores, relevance, TAU)}, repeat)
     return Row(name, times["torch"] / times["numba"], "times the kernel's time", times=times, config={"B": size, "first_call_seconds": compiling},
                note=f"numba's first call takes {compiling:.1f} s" if compiling > 0.1 else "")
 

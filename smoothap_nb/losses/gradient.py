@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from smoothap_nb.checks import (
-    check_count, check_embeddings, check_labels, check_positive, check_references, check_relevance, check_scores,
-)
+from ..checks import check_positive, check_relevance, check_scores
+from .scaffolding import value_with_gradient
 
 # %% auto #0
-__all__ = ['smooth_ap_with_gradient', 'EmbeddingMemory']
+__all__ = ['closed_form', 'smooth_ap_with_gradient', 'unchecked_smooth_ap']
 
 # %% ../../nbs/04_gradient.ipynb #8b48ebc7
 _CHUNK = (1 << 19, 1 << 26)  # numbers in a block of comparisons: on a CPU about a core's cache, on a GPU 256 MB
@@ -71,7 +70,7 @@ def _block_push(scores: Tensor, columns: Tensor, present: Tensor, tau: float, gr
     return value, down.neg_().scatter_(1, columns, torch.where(present, up, up[:, :1])) if gradient else None
 
 # %% ../../nbs/04_gradient.ipynb #ea908203
-def _closed_form(scores: Tensor, relevance: Tensor, tau: float, gradient: bool, chunk: int | None = None) -> tuple[Tensor, Tensor]:
+def closed_form(scores: Tensor, relevance: Tensor, tau: float, chunk: int | None, gradient: bool) -> tuple[Tensor, Tensor]:
     "Smooth-AP (Q,) and, where `gradient`, its derivative by the scores (Q, G), else an empty tensor; -inf marks an absent item."
     chunk = chunk or _CHUNK[scores.device.type != "cpu"]
     values = scores.new_full((len(scores),), torch.nan)
@@ -103,140 +102,9 @@ def smooth_ap_with_gradient(scores: Tensor, relevance: Tensor, tau: float = 0.01
     """
     check_positive("tau", tau)
     scores = check_scores(scores.detach() if isinstance(scores, Tensor) else scores, validate)
-    return _closed_form(scores, check_relevance(relevance, scores), tau, gradient=True)
+    return closed_form(scores, check_relevance(relevance, scores), tau, chunk=None, gradient=True)
 
 # %% ../../nbs/04_gradient.ipynb #90f02416
-class _SmoothAP(torch.autograd.Function):
-    "Smooth-AP whose backward is the closed form, computed in the forward pass."
-
-    @staticmethod
-    def forward(scores: Tensor, relevance: Tensor, tau: float, chunk: int | None):
-        return _closed_form(scores, relevance, tau, True, chunk)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)  # or autograd would make a (Q, G) of zeros for the push
-        ctx.save_for_backward(*output)
-
-    @staticmethod
-    def backward(ctx, gradient: Tensor | None, _):
-        values, push = ctx.saved_tensors
-        if gradient is None:
-            return None, None, None, None
-        pushed = gradient[:, None] * push
-        return _Once.apply(pushed, values) if torch.is_grad_enabled() else pushed, None, None, None
-
-
-class _Once(torch.autograd.Function):
-    "Hands a gradient on under create_graph=True; to differentiate it again is an error rather than a wrong number."
-
-    @staticmethod
-    def forward(pushed: Tensor, values: Tensor) -> Tensor:  # `values` ties the result to the graph
-        return pushed.clone()
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def backward(ctx, _):
-        raise RuntimeError("Smooth-AP is given with its first derivative only: this graph asks for the second (create_graph=True). "
-                           "Write the formula of lesson 03 with plain torch operations where a Hessian is needed")
-
-
-def _smooth_ap(scores: Tensor, relevance: Tensor, tau: float, chunk: int | None = None) -> Tensor:
+def unchecked_smooth_ap(scores: Tensor, relevance: Tensor, tau: float, chunk: int | None = None) -> Tensor:
     "`smooth_ap` without checks; -inf marks an absent item, which is never a positive. The gradient is computed only where one is wanted."
-    if torch.is_grad_enabled() and scores.requires_grad:
-        return _SmoothAP.apply(scores, relevance, tau, chunk)[0]
-    return _closed_form(scores, relevance, tau, False, chunk)[0]
-
-# %% ../../nbs/04_gradient.ipynb #7a2f4f6f
-class EmbeddingMemory(nn.Module):
-    """Cross-batch memory for any embedding loss of this package: each query is ranked against its batch and the embeddings of earlier ones.
-
-    Called like the loss itself. After each call in training mode the batch's embeddings join the memory, detached; the oldest leave first.
-    In eval mode the memory is read and left as it is. Gradient mode plays no part: a pass under `torch.no_grad()` in training mode fills it.
-    Remembered rows get no gradient; the current batch gets it both as queries and as gallery. The memory lives in the module's buffers, so
-    that `state_dict`, `.to(device)` and resuming work; it follows the batch to its device.
-
-    With `ref_emb` (say, the batches of all processes gathered) the gallery is `ref_emb` and the memory, and `ref_emb` is what is remembered.
-    Keep `size` well below the training set: a picture that comes again while its old embedding is remembered finds it as a positive.
-
-    Args:
-        loss: a loss called as ``loss(embeddings, labels, ref_emb=..., ref_labels=..., query_index=...)``, flat or hierarchical.
-        size: embeddings to remember, >= 1.
-
-    Raises:
-        TypeError: a loss that takes no references or no query_index.
-        ValueError: a size below 1; in a call, embeddings or labels of another shape than those remembered.
-    """
-
-    def __init__(self, loss: nn.Module, size: int):
-        super().__init__()
-        code = getattr(getattr(loss, "forward", None), "__code__", None)
-        if not isinstance(loss, nn.Module) or code and not {"ref_emb", "ref_labels", "query_index"} <= set(code.co_varnames):
-            raise TypeError(f"EmbeddingMemory needs a loss that ranks queries against references (ref_emb, ref_labels, query_index), such as "
-                            f"SmoothAPLoss(); got {type(loss).__name__}")
-        self.loss, self.size = loss, check_count("size", size)
-        self.register_buffer("embeddings", torch.empty(0, 0))
-        self.register_buffer("labels", torch.empty(0, dtype=torch.int64))
-
-    @property
-    def filled(self) -> int:
-        "Embeddings remembered now, from 0 to `size`."
-        return len(self.embeddings)
-
-    def reset(self) -> None:
-        "Forget everything, for example when the model changed."
-        self.embeddings, self.labels = self.embeddings.new_empty(0, 0), self.labels.new_empty(0)
-
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb: Tensor | None = None,
-                ref_labels: Tensor | None = None, *, query_index: Tensor | None = None) -> Tensor:
-        """The loss with the memory appended to the gallery; see `RankingLoss.forward` for the arguments."""
-        if (ref_emb is None) != (ref_labels is None):
-            raise ValueError("ref_emb and ref_labels belong together: pass both or neither")
-        if ref_emb is None and query_index is not None:
-            raise ValueError("query_index points into ref_emb: pass ref_emb and ref_labels with it")
-        hierarchical = getattr(self.loss, "hierarchical", isinstance(labels, Tensor) and labels.ndim == 2)
-        embeddings = check_embeddings(embeddings)
-        labels = check_labels(labels, embeddings, "labels", hierarchical)
-        if ref_emb is None:
-            gallery, gallery_labels, query_index = embeddings, labels, torch.arange(len(labels), device=embeddings.device)
-        else:
-            gallery = check_references(ref_emb, embeddings)
-            gallery_labels = check_labels(ref_labels, gallery, "ref_labels", hierarchical)
-        remembered, remembered_labels = self._recall(gallery, gallery_labels)
-        value = self.loss(embeddings, labels, indices_tuple, torch.cat([gallery, remembered]), torch.cat([gallery_labels, remembered_labels]),
-                          query_index=query_index)
-        if self.training:
-            self._remember(gallery.detach(), gallery_labels, remembered, remembered_labels)
-        return value
-
-    def _recall(self, gallery: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        "What is remembered, fit to be appended to `gallery`."
-        if not self.filled:
-            return gallery.new_empty(0, gallery.shape[1]), labels.new_empty(0, *labels.shape[1:])
-        if self.embeddings.shape[1] != gallery.shape[1] or self.labels.shape[1:] != labels.shape[1:]:
-            kept, new = (f"{e.shape[1]} dimensions and labels of shape {('N', *l.shape[1:])}".replace("'", "")
-                         for e, l in ((self.embeddings, self.labels), (gallery, labels)))
-            raise ValueError(f"the memory holds embeddings of {kept}, this batch has {new}: call reset() when the model or the labels change")
-        return self.embeddings.to(gallery), self.labels.to(labels)
-
-    def _remember(self, gallery: Tensor, labels: Tensor, remembered: Tensor, remembered_labels: Tensor) -> None:
-        "Append the newest, drop the oldest."
-        keep = max(0, self.size - len(gallery))
-        old = slice(max(0, len(remembered) - keep), None)
-        self.embeddings = torch.cat([remembered[old], gallery[-self.size:]])
-        self.labels = torch.cat([remembered_labels[old], labels[-self.size:]])
-
-    def _load_from_state_dict(self, state_dict, prefix, *args):
-        for name in ("embeddings", "labels"):  # a memory has any length: take that of the stored one, then its newest rows
-            stored = state_dict.get(prefix + name)
-            if stored is not None:
-                setattr(self, name, getattr(self, name).new_empty(stored.shape, dtype=stored.dtype))
-        super()._load_from_state_dict(state_dict, prefix, *args)
-        self.embeddings, self.labels = self.embeddings[-self.size:].clone(), self.labels[-self.size:].clone()
-
-    def extra_repr(self) -> str:
-        return f"size={self.size}, filled={self.filled}"
+    return value_with_gradient(closed_form, scores, relevance, tau, chunk, name="Smooth-AP", lesson="03")

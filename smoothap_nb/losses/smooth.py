@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .gradient import _smooth_ap  # the same function with its gradient in closed form: lesson 04
+from .gradient import unchecked_smooth_ap  # the same function with its gradient in closed form: lesson 04
 from .base import RankingLoss
 from ..checks import check_positive, check_relevance, check_scores
 
@@ -33,7 +33,7 @@ def smooth_ap(scores: Tensor, relevance: Tensor, tau: float = 0.01, validate: bo
     """
     check_positive("tau", tau)
     scores = check_scores(scores, validate)
-    return _smooth_ap(scores, check_relevance(relevance, scores), tau)
+    return unchecked_smooth_ap(scores, check_relevance(relevance, scores), tau)
 
 # %% ../../nbs/03_smooth_ap.ipynb #c6ff5561
 class SmoothAPLoss(RankingLoss):
@@ -56,7 +56,7 @@ class SmoothAPLoss(RankingLoss):
         self.tau = check_positive("tau", tau)
 
     def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
-        return 1 - _smooth_ap(scores, target, self.tau)
+        return 1 - unchecked_smooth_ap(scores, target, self.tau)
 
     def extra_repr(self) -> str:
         return f"tau={self.tau}, {super().extra_repr()}"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import ConfigError, nearest
-from ..losses.gradient import EmbeddingMemory
+from ..losses.memory import EmbeddingMemory
 
 __all__ = ['LOSSES', 'LOSSES_WITHOUT_GALLERY', 'loss_from_config', 'Objective']
 
