@@ -34,7 +34,7 @@ def test_lesson_runs_in_a_fresh_kernel(path):
 def test_lesson_is_fit_to_commit(path):
     nb = nbformat.read(path, as_version=4)
     assert path.stat().st_size < 1_500_000, f"{path.name} is {path.stat().st_size} bytes: draw fewer or smaller frames"
-    assert nb.cells[0].cell_type == "markdown" and nb.cells[0].source.startswith(f"# {path.stem[:2]} ")
+    assert nb.cells[0].cell_type == "markdown" and nb.cells[0].source.startswith(f"# {path.stem.partition('_')[0]} ")
     assert "widgets" not in nb.metadata, f"{path.name} keeps widget state"
     for cell in nb.cells:
         for output in cell.get("outputs", []):
