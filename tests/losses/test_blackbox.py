@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import smoothap_nb.losses.blackbox as blackbox
+import smoothap_nb.losses.counting as counting
 import smoothap_nb.ranking as ranking
+from smoothap_nb.losses.long_lists import positive_ranks
 from smoothap_nb import BlackboxAPLoss, MapLoss, RecallLoss, ScoreMemory, average_precision, blackbox_ap, blackbox_ranks, ranks, recall_loss
 
 TIES = ("max", "min", "average")
@@ -128,8 +130,8 @@ def test_ties():
 def test_ranks_by_one_sort(seed, ties, levels):
     scores, _ = rankings(3, 12, seed, levels=levels)
     scores[0, :3] = -torch.inf  # absent items tie at the end
-    assert torch.equal(blackbox._ranks_by_order(scores, ties), ranking.unchecked_ranks(scores, ties))
-    assert blackbox._ranks_by_order(scores, ties).dtype == ranking.unchecked_ranks(scores, ties).dtype
+    assert torch.equal(counting.ranks_by_order(scores, ties), ranking.unchecked_ranks(scores, ties))
+    assert counting.ranks_by_order(scores, ties).dtype == ranking.unchecked_ranks(scores, ties).dtype
 
 
 @pytest.mark.parametrize("dtype, back", [(torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float32, torch.float32),
@@ -166,9 +168,9 @@ def test_a_broken_loss_shows():
 @pytest.fixture(params=["compiled", "torch", "torch in parts"])
 def path(request, monkeypatch):
     "Each way of counting, forced on short lists."
-    monkeypatch.setattr(blackbox, "_LONG", 0 if request.param == "compiled" else 1 << 60)
+    monkeypatch.setattr(counting, "LONG", 0 if request.param == "compiled" else 1 << 60)
     if request.param == "torch in parts":
-        monkeypatch.setattr(blackbox, "_CHUNK", 64)
+        monkeypatch.setattr(counting, "CHUNK", 64)
     return request.param
 
 
@@ -181,7 +183,7 @@ def by_two_rankings(scores, relevance, incoming, lam, ties):
 
 def by_counting(scores, relevance, incoming, lam, ties):
     leaf = scores.clone().requires_grad_()
-    positives, among_all, among_positives = blackbox._positive_ranks(leaf, relevance, lam, scores.shape[1], ties)
+    positives, among_all, among_positives = positive_ranks(leaf, relevance, lam, scores.shape[1], ties)
     g = torch.zeros_like(among_all)
     g.view(-1)[positives.slot] = incoming[relevance]
     among_all.backward(g)
@@ -236,11 +238,11 @@ def test_counting_on_anything(data):
     if not relevance.any():
         relevance[0, 0] = True
     long, ties, lam = data.draw(st.sampled_from([0, 1 << 60])), data.draw(st.sampled_from(TIES)), data.draw(st.floats(0.01, 100))
-    before, blackbox._LONG = blackbox._LONG, long
+    before, counting.LONG = counting.LONG, long
     try:
         check_counting(scores, relevance, lam, ties, data.draw(st.integers(0, 9)))
     finally:
-        blackbox._LONG = before
+        counting.LONG = before
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -249,7 +251,7 @@ def test_a_broken_score_shows_where_nobody_looked(path, value):
     scores, relevance = rankings(3, 40)
     scores[1, 0], scores[1, 5] = value, value  # a positive, and some other item
     leaf = scores.clone().requires_grad_()
-    values = blackbox._blackbox_ap(leaf, relevance, 4.0, 0.02)
+    values = blackbox.unchecked_blackbox_ap(leaf, relevance, 4.0, 0.02)
     assert values.isnan().tolist() == [False, True, False]
     values.sum().backward()
     assert leaf.grad[[0, 2]].isfinite().all()
@@ -297,12 +299,12 @@ assert 'numba' not in sys.modules
 def test_long_lists_work_without_numba(monkeypatch):
     scores, relevance = rankings(1, 60_000, share=0.001)
     monkeypatch.setitem(sys.modules, "numba", None)
-    blackbox._compiled_walk.cache_clear()
+    counting.compiled_walk.cache_clear()
     try:
-        assert blackbox._compiled_walk() is None
+        assert counting.compiled_walk() is None
         same(blackbox_ap(scores, relevance, margin=0.0), average_precision(scores, relevance))
     finally:
-        blackbox._compiled_walk.cache_clear()
+        counting.compiled_walk.cache_clear()
 
 
 # -------------------------------------------------------------------------------------------------------------------- AP and recall
