@@ -1,5 +1,15 @@
 "The command line: `smoothap`, or `python -m smoothap_nb.cli`."
 
-from .commands import app, main
+import sys
 
-__all__ = ["app", "main"]
+from .. import _which_extra
+
+
+def main() -> None:
+    "Entry point: run a command, tell an input's fault in one line, exit with 2."
+    try:
+        from .commands import run
+    except ModuleNotFoundError as error:
+        print(f"error: {_which_extra(error, 'the command smoothap')}", file=sys.stderr)
+        sys.exit(2)
+    run()

@@ -11,7 +11,7 @@ from typing import Annotated, Optional
 import typer
 
 __all__ = ['app', 'data_app', 'say', 'train', 'table', 'evaluate', 'search', 'reproduce', 'data_list', 'data_check',
-           'data_miniature', 'experiments', 'doctor', 'checks', 'main']
+           'data_miniature', 'experiments', 'doctor', 'checks', 'run']
 
 app = typer.Typer(help="Ranking losses for image retrieval: train, evaluate, search.", no_args_is_help=True, add_completion=False,
                   pretty_exceptions_enable=False)
@@ -353,8 +353,8 @@ def _memory() -> float | None:
         return None
 
 
-def main() -> None:
-    "Entry point: run a command, tell an input's fault in one line, exit with 2."
+def run() -> None:
+    "Run a command; tell an input's fault in one line and exit with 2."
     try:
         code = app(standalone_mode=False)
     except KeyboardInterrupt:
@@ -364,6 +364,10 @@ def main() -> None:
             if hasattr(error, "show"):
                 error.show()
             sys.exit(error.exit_code)
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            from .. import _which_extra
+
+            error = OSError(_which_extra(error, "this"))
         if os.environ.get("SMOOTHAP_DEBUG") or not isinstance(error, (ValueError, TypeError, OSError, RuntimeError)):
             raise
         print(f"error: {error}", file=sys.stderr)

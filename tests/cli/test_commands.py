@@ -30,7 +30,7 @@ def call(monkeypatch, capsys, *words):
     "Run `smoothap WORDS` as the entry point does; returns exit code, output, errors."
     monkeypatch.setattr(sys, "argv", ["smoothap", *map(str, words)])
     try:
-        cli.main()
+        cli.run()
         code = 0
     except SystemExit as stop:
         code = stop.code or 0
@@ -95,7 +95,7 @@ def test_debug_shows_the_long_story(monkeypatch, capsys):
     monkeypatch.setenv("SMOOTHAP_DEBUG", "1")
     monkeypatch.setattr(sys, "argv", ["smoothap", "train", "dmo"])
     with pytest.raises(ValueError, match="did you mean"):
-        cli.main()
+        cli.run()
 
 
 def test_module_equals_command():

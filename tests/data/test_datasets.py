@@ -691,7 +691,7 @@ def test_counts_per_level(monkeypatch, copy):
 def call(monkeypatch, capsys, *words):
     monkeypatch.setattr(sys, "argv", ["smoothap", "data", *map(str, words)])
     try:
-        cli.main()
+        cli.run()
         code = 0
     except SystemExit as stop:
         code = stop.code or 0

@@ -2,9 +2,13 @@
 
 import ast
 import configparser
+import json
+import os
 import subprocess
 import sys
+import tomllib
 import venv
+import zipfile
 from pathlib import Path
 
 import nbformat
@@ -57,10 +61,15 @@ def test_unknown_attribute_names_itself():
         smoothap_nb.no_such_thing
 
 
-def test_version_has_one_value():
+def test_settings_of_nbdev_and_of_the_package_say_the_same():
     cfg = configparser.ConfigParser(interpolation=None)
     cfg.read(ROOT / "settings.ini")
-    assert smoothap_nb.__version__ == cfg["DEFAULT"]["version"]
+    nbdev, project = cfg["DEFAULT"], tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert smoothap_nb.__version__ == nbdev["version"] == project["version"]
+    assert nbdev["lib_name"] == project["name"] and nbdev["description"] == project["description"]
+    assert nbdev["keywords"].split() == project["keywords"] and f">={nbdev['min_python']}" == project["requires-python"]
+    assert nbdev["license"].upper() == project["license"] and nbdev["git_url"] == project["urls"]["Repository"]
+    assert [nbdev["author"], nbdev["author_email"]] == [project["authors"][0]["name"], project["authors"][0]["email"]]
 
 
 def test_import_is_light_and_needs_no_tools():
@@ -83,14 +92,57 @@ print(sorted(loaded))
     assert ast.literal_eval(done.stdout) == ["smoothap_nb"], "import smoothap_nb loads more than itself"
 
 
+WITHOUT = """
+import sys, importlib.abc
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] in {refused!r}: raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Refuse())
+"""
+EXTRAS = sorted(smoothap_nb._EXTRAS)
+
+
+def test_losses_and_metrics_need_torch_and_numpy_alone():
+    "What `pip install smoothap_nb` without extras brings is enough for a loss, a metric and a sampler in somebody's own loop."
+    done = run_python(WITHOUT.format(refused=EXTRAS) + """
+import torch, smoothap_nb as s
+x, y = torch.randn(12, 8, requires_grad=True), torch.arange(12) // 3
+for name in ("SmoothAPLoss", "FastAPLoss", "BlackboxAPLoss", "RecallLoss", "SupAPLoss", "SoftBinAPLoss", "ROADMAPLoss", "CalibrationLoss"):
+    getattr(s, name)()(x, y).backward()
+s.HAPLoss()(x, torch.stack([y // 2, y], 1)).backward()
+s.EmbeddingMemory(s.SmoothAPLoss(), 24)(x, y)
+long = torch.randn(1, 40_000, generator=torch.Generator().manual_seed(0), requires_grad=True)
+s.blackbox_ap(long, torch.rand(1, 40_000) < .01).sum().backward()
+s.MPerClassSampler
+print(sorted(s.evaluate(x.detach(), y, metrics=("mAP", "R@1"), progress=False, normalize=True)))
+""")
+    assert done.returncode == 0, done.stderr
+    assert "mAP" in done.stdout
+
+
+@pytest.mark.parametrize(("code", "package", "extra"), [
+    ("import smoothap_nb; smoothap_nb.Glyphs", "safetensors", "train"), ("from smoothap_nb import explore", "matplotlib", "train"),
+    ("from smoothap_nb import load_run", "safetensors", "train"), ("from smoothap_nb.cli import main; main()", "typer", "cli")])
+def test_a_missing_extra_is_named_in_one_line(code, package, extra):
+    done = run_python(WITHOUT.format(refused=[package]) + code)
+    assert done.returncode and f"needs {package}: pip install 'smoothap_nb[{extra}]'" in done.stderr.strip().splitlines()[-1]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_wheel_works_in_a_clean_environment(tmp_path, monkeypatch):
-    "The wheel holds what a user needs: modules, experiments, data. The environment sees torch and the runtime packages, not the tree."
+def test_sdist_gives_a_wheel_that_works_in_a_clean_environment(tmp_path, monkeypatch):
+    "Source distribution -> wheel -> install -> import: the environment sees torch and the runtime packages, not the tree."
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    subprocess.run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(ROOT)],
-                   check=True, capture_output=True, cwd=tmp_path)
+    build = lambda *words: subprocess.run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path / "dist"), *map(str, words)],
+                                          check=True, capture_output=True, cwd=tmp_path)
+    build("--sdist", ROOT)
+    sdist, = (tmp_path / "dist").glob("*.tar.gz")
+    subprocess.run(["tar", "-xf", str(sdist), "-C", str(tmp_path)], check=True)
+    build("--wheel", tmp_path / sdist.name.removesuffix(".tar.gz"))
     wheel, = (tmp_path / "dist").glob("*.whl")
+    held = zipfile.ZipFile(wheel).namelist()
+    assert {"smoothap_nb/py.typed", "smoothap_nb/__init__.pyi", "smoothap_nb/experiments/demo.toml"} <= set(held)
+    assert not [name for name in held if name.startswith("tests/") or name.endswith(("_modidx.py", ".ipynb", "hyperparameters.csv"))]
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
@@ -109,6 +161,34 @@ print(home)
     assert done.returncode == 0, done.stderr
     listed = subprocess.run([str(tmp_path / "env/bin/smoothap"), "experiments"], capture_output=True, text=True, cwd=tmp_path)
     assert listed.returncode == 0 and "demo" in listed.stdout, listed.stderr
+
+
+# --- what editors and type checkers see ------------------------------------------------------------------------------------------
+
+def test_the_stub_is_what_the_package_gives():
+    import stubs
+
+    assert (ROOT / "smoothap_nb" / "__init__.pyi").read_text(encoding="utf-8") == stubs.stub(), "run make export"
+
+
+def test_an_editor_completes_a_loss_with_its_signature():
+    import jedi
+
+    script = jedi.Script("from smoothap_nb import SmoothAPLoss\nSmoothAPLoss(", path=ROOT / "example.py", project=jedi.Project(ROOT))
+    signature, = script.get_signatures(2, 13)
+    assert signature.name == "SmoothAPLoss" and "tau" in [p.name for p in signature.params]
+
+
+@pytest.mark.slow
+def test_a_type_checker_knows_every_public_name(tmp_path):
+    names = smoothap_nb.__all__
+    (tmp_path / "uses.py").write_text("import smoothap_nb\n" + "".join(f"from smoothap_nb import {n}\nreveal_type({n})\n" for n in names))
+    done = subprocess.run([sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", str(tmp_path / "uses.py")],
+                          capture_output=True, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    assert not [f["message"] for f in found if f["severity"] == "error"]
+    unknown = [f["message"] for f in found if f["severity"] == "information" and f["message"].endswith('is "Unknown"')]
+    assert not unknown
 
 
 def test_readme_numbers_come_from_results():
