@@ -18,7 +18,7 @@ import torch
 
 LESSONS = {
     "01": "01_ranking", "02": "02_average_precision", "03": "03_smooth_ap", "04": "04_gradient", "05": "05_blackbox", "06": "06_fastap",
-    "07": "07_hierarchical_ap", "08": "08_surrogates", "10": "10_glyphs", "12": "12_sampling", "13": "13_models", "14": "14_training",
+    "07": "07_hierarchical_ap", "07b": "07b_hierarchical_loss", "08": "08_surrogates", "10": "10_glyphs", "12": "12_sampling", "13": "13_models", "14": "14_training",
     "15": "15_evaluation",
 }
 WHERE = "https://github.com/smoothap-nb/smoothap_nb/blob/main/nbs/{}.ipynb"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from numbers import Integral, Real
+from typing import Sequence
 
 import torch
 from torch import Tensor
@@ -39,6 +40,13 @@ def check_positive(name: str, value: float) -> float:
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < float("inf"):
         raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
     return value
+
+
+def check_number(name: str, value: float, least: float = -float("inf")) -> float:
+    "Refuse what is not a finite number from `least` up."
+    if not isinstance(value, Real) or isinstance(value, bool) or not least <= value < float("inf") or value == -float("inf"):
+        raise ValueError(f"{name} must be a finite number" + (f" from {least:g} up" if least > -float("inf") else "") + f", got {value!r}")
+    return float(value)
 
 
 def check_count(name: str, value: int) -> int:
@@ -158,3 +166,57 @@ def check_query_index(query_index: Tensor, scores: Tensor) -> Tensor:
         raise ValueError(f"query_index must lie in -1 ... {scores.shape[1] - 1} (rows of ref_emb), "
                          f"got {int(query_index.min())} ... {int(query_index.max())}")
     return query_index
+
+
+def check_levels(levels: Tensor, scores: Tensor | None = None) -> Tensor:
+    """Levels that belong to `scores`: integers from 0 up, of the same shape and on the same device.
+
+    Raises:
+        TypeError: not a tensor of integers.
+        ValueError: not (Q, G), another shape or device than `scores`, a level below 0.
+    """
+    if not isinstance(levels, Tensor) or levels.is_floating_point() or levels.is_complex() or levels.dtype == torch.bool:
+        kind = levels.dtype if isinstance(levels, Tensor) else type(levels).__name__
+        raise TypeError(f"levels must be a tensor of integers, got {kind}: see levels_from_labels")
+    if levels.ndim != 2 or (scores is not None and levels.shape != scores.shape):
+        want = "(queries, gallery)" if scores is None else f"that of the scores, {tuple(scores.shape)}"
+        raise ValueError(f"levels have shape {tuple(levels.shape)}, they need {want}")
+    if scores is not None and levels.device != scores.device:
+        raise ValueError(f"levels are on {levels.device}, scores are on {scores.device}: move one of them")
+    if levels.device.type == "cpu" and levels.numel() and levels.min() < 0:
+        raise ValueError(f"levels must not be below 0 (0 marks a negative), got {int(levels.min())}")
+    return levels
+
+
+def check_relevance_values(relevance_values: Tensor, scores: Tensor, validate: bool = False) -> Tensor:
+    """Graded relevance that belongs to `scores`: finite numbers >= 0, of the same shape and on the same device.
+
+    Raises:
+        TypeError: not a floating-point tensor.
+        ValueError: another shape or device than `scores`, a relevance below 0, NaN or infinity.
+    """
+    if not isinstance(relevance_values, Tensor) or not relevance_values.is_floating_point():
+        kind = relevance_values.dtype if isinstance(relevance_values, Tensor) else type(relevance_values).__name__
+        raise TypeError(f"relevance_values must be a floating-point tensor, got {kind}: see relevance_from_levels")
+    if relevance_values.shape != scores.shape:
+        raise ValueError(f"relevance_values have shape {tuple(relevance_values.shape)}, scores have {tuple(scores.shape)}: they must be equal")
+    if relevance_values.device != scores.device:
+        raise ValueError(f"relevance_values are on {relevance_values.device}, scores are on {scores.device}: move one of them")
+    if (validate or scores.device.type == "cpu") and relevance_values.numel():
+        least, most = (float(x) for x in relevance_values.detach().aminmax())
+        if not 0 <= least <= most < float("inf"):
+            raise ValueError(f"relevance_values must be finite and not below 0, they run from {least} to {most}")
+    return relevance_values.detach()
+
+
+def check_weights(weights: Sequence[float]) -> tuple[float, ...]:
+    "Weights of the levels of a tree, the coarsest first: finite, not negative, not all 0."
+    weights = tuple(float(w) for w in weights)
+    if not all(0 <= w < float("inf") for w in weights) or sum(weights) == 0:
+        raise ValueError(f"weights must hold one finite number >= 0 per level, the coarsest first, not all of them 0; got {weights}")
+    return weights
+
+
+def check_extra_fine(extra_fine: int) -> int:
+    "Refuse what is not a whole number from 0 on."
+    return 0 if extra_fine == 0 and not isinstance(extra_fine, bool) else check_count("extra_fine", extra_fine)

@@ -12,10 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .fastap import _fast_ap
-from .hierarchical import _levels, _steps, _SurrogateHAP, check_levels
+from .hierarchical import StepSettings, SurrogateHAP
+from ..metrics.graded import common_levels
 from .base import RankingLoss, mean_over_queries
 from smoothap_nb.checks import (
-    check_count, check_embeddings, check_labels, check_positive, check_relevance, check_scores,
+    check_count, check_embeddings, check_labels, check_levels, check_positive, check_relevance, check_scores,
 )
 from ..similarity import cosine_scores
 
@@ -56,14 +57,14 @@ def sup_ap(scores: Tensor, relevance: Tensor, tau: float = 0.01, rho: float | No
     Raises:
         TypeError, ValueError: scores or relevance that do not fit, a setting out of range.
     """
-    steps = _steps(tau=tau, rho=rho, delta=delta, offset=offset, start=start, ties=ties)
+    steps = StepSettings(tau=tau, rho=rho, delta=delta, offset=offset, start=start, ties=ties)
     scores = check_scores(scores, validate)
     return _sup_ap(scores, check_relevance(relevance, scores), steps)
 
 
 def _sup_ap(scores: Tensor, relevance: Tensor, steps) -> Tensor:
     "`sup_ap` without checks; -inf marks an absent item. It is the surrogate of H-AP on a tree of one level."
-    return _SurrogateHAP.apply(scores, relevance.to(torch.int8), relevance.to(scores.dtype), steps)
+    return SurrogateHAP.apply(scores, relevance.to(torch.int8), relevance.to(scores.dtype), steps)
 
 # %% ../../nbs/08_surrogates.ipynb #d30df53d
 class SupAPLoss(RankingLoss):
@@ -84,7 +85,7 @@ class SupAPLoss(RankingLoss):
     def __init__(self, tau: float = 0.01, rho: float | None = 100.0, delta: float | None = 0.05, offset: float | None = None,
                  start: float = 0.5, ties: str = "average", *, include_query: bool = False, normalize: bool = True, validate: bool = False):
         super().__init__(include_query=include_query, normalize=normalize, validate=validate)
-        self.steps = _steps(tau=tau, rho=rho, delta=delta, offset=offset, start=start, ties=ties)
+        self.steps = StepSettings(tau=tau, rho=rho, delta=delta, offset=offset, start=start, ties=ties)
 
     def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
         return 1 - _sup_ap(scores, target, self.steps)
@@ -371,7 +372,7 @@ class CSLLoss(nn.Module):
             raise ValueError(f"labels have {labels.shape[1]} levels, class_labels have {len(self.margins)}")
         scores = cosine_scores(F.normalize(embeddings, dim=1) if self.normalize else embeddings, F.normalize(self.proxies, dim=1),
                                normalize=False)
-        losses = _csl_loss(scores, _levels(labels, self.class_labels, torch.int64), self.margins, self.scale)
+        losses = _csl_loss(scores, common_levels(labels, self.class_labels, torch.int64), self.margins, self.scale)
         if (self.validate or losses.device.type == "cpu") and losses.isnan().any():
             raise ValueError(f"labels hold {labels[losses.isnan()][0].tolist()}, which is not among the {len(self.class_labels)} class_labels")
         return mean_over_queries(losses)

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..losses.hierarchical import _check_extra, _check_weights
+from ..checks import check_extra_fine, check_weights
 from ..checks import TIES, check_choice, check_positive
 
 # %% auto #0
@@ -894,7 +894,7 @@ def evaluate(embeddings, labels, gallery_embeddings=None, gallery_labels=None, m
         TypeError, ValueError: what does not fit is named, and how to mend it.
     """
     check_choice("ties", ties, TIES)
-    memory, weights = _bytes(memory), None if weights is None else _check_weights(weights)
+    memory, weights = _bytes(memory), None if weights is None else check_weights(weights)
     if alpha != 0:
         check_positive("alpha", alpha)
     queries, gallery, labels, gallery_labels, own = _inputs(embeddings, labels, gallery_embeddings, gallery_labels, query_index, include_query)
@@ -905,7 +905,7 @@ def evaluate(embeddings, labels, gallery_embeddings=None, gallery_labels=None, m
     for name in request.names:
         if not classes.counts[request.level_of(name) - 1].any():
             raise ValueError(f"{name} is not defined: no query has a positive in the gallery. Do the labels repeat?")
-    relevances = _relevances(classes.counts, alpha, weights, _check_extra(extra_fine)) if "H-AP" in request.names else None
+    relevances = _relevances(classes.counts, alpha, weights, check_extra_fine(extra_fine)) if "H-AP" in request.names else None
     device, which = _prepare(queries, gallery, normalize, device, memory), np.nonzero(classes.counts[0])[0]
     kind = _engine(engine, device, len(which) * len(gallery))
     engines = [kind(job, classes, relevances, rule, device) for job, rule in _jobs(request, ties)]

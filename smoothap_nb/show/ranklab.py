@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 
 from ..metrics.flat import average_precision
+from ..metrics.graded import h_ap, levels_from_labels, relevance_from_levels
 from ..losses.blackbox import blackbox_ap, recall_loss
 from ..losses.fastap import _check_cosines, fast_ap
 from .figures import PALETTE, show
-from ..losses.hierarchical import check_levels, h_ap, levels_from_labels, relevance_from_levels, smooth_h_ap
+from ..losses.hierarchical import smooth_h_ap
 from .players import STAND_IN
-from ..checks import check_choice, check_count, check_positive, check_relevance, check_scores
+from ..checks import check_choice, check_count, check_levels, check_positive, check_relevance, check_scores
 from ..losses.smooth import smooth_ap
 
 __all__ = ['GRADIENTS', 'SETTINGS', 'rank_lab_numbers', 'check_setting', 'rank_lab_html', 'rank_lab', 'RankLab']

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from smoothap_nb import (ClusterLoss, EmbeddingMemory, HAPLoss, HAPPIERLoss, ap_at_level, asi, average_precision, h_ap, levels_from_labels,
                          ndcg, relevance_from_levels, relevance_from_weights, smooth_h_ap, step_lower, step_upper, sup_ap)
-from smoothap_nb.losses.hierarchical import _SurrogateHAP, _h_ap, _steps
+from smoothap_nb.losses.hierarchical import StepSettings, SurrogateHAP
+from smoothap_nb.metrics.graded import unchecked_h_ap
 
 TIES = ("max", "min", "average")
 SETTINGS = [{}, {"offset": 1.44, "smooth_hrank": False}, {"start": 0.0, "offset": 1.0}, {"rho": None}, {"delta": None, "offset": 0.5, "rho": 10.0},
@@ -289,7 +290,7 @@ def test_absent_items_do_not_count():
     absent = scores.clone()
     absent[:, -1] = -torch.inf
     relevance = relevance_from_levels(levels.index_fill(1, torch.tensor([16]), 0))
-    same(_h_ap(absent, relevance), h_ap(scores[:, :-1], relevance[:, :-1]))
+    same(unchecked_h_ap(absent, relevance), h_ap(scores[:, :-1], relevance[:, :-1]))
 
 
 def test_metrics_are_nan_without_positives():
@@ -437,7 +438,7 @@ def test_steps_are_their_formulas(constants):
     same(step_lower(at, **low), torch.tensor([lower_naive(t, **low) for t in at.tolist()], dtype=torch.float64))
 
 
-def test_published_values_of_the_steps():
+def test_published_values_of_theStepSettings():
     same(step_upper(torch.tensor([-0.01, 0.01, 0.05, 0.1, 0.5]).double()), torch.tensor([0.2689, 1.2311, 1.4933, 6.4933, 46.4933]).double(), 1e-4)
     same(step_lower(torch.tensor([-0.1, -0.01, 0.01, 0.02]).double()), torch.tensor([-1, -0.1, 0.75, 1]).double(), 1e-6)
     assert step_upper(torch.tensor(0.001), start=0.0, offset=1.0).item() == pytest.approx(0.525, abs=1e-3)  # iNaturalist: no bound
@@ -568,11 +569,11 @@ def test_queries_without_positives_get_no_gradient():
 def test_absent_items_are_outranked_by_nobody():
     scores, levels = ranking(seed=7)
     levels[:, -1] = 0
-    absent, steps = scores.clone(), _steps()
+    absent, steps = scores.clone(), StepSettings()
     absent[:, -1] = -torch.inf
     absent.requires_grad_()
     relevance = relevance_from_levels(levels)
-    value = _SurrogateHAP.apply(absent, levels, relevance, steps)
+    value = SurrogateHAP.apply(absent, levels, relevance, steps)
     value.sum().backward()
     same(value.detach(), smooth_h_ap(scores[:, :-1], levels[:, :-1], relevance[:, :-1]))
     assert absent.grad.isfinite().all() and not absent.grad[:, -1].any()
@@ -583,7 +584,7 @@ def test_a_nan_that_nobody_looked_for_shows(column):
     "On a GPU scores are not searched for NaN; whichever item has one, its query's value tells."
     scores, levels = torch.rand(2, 5).double(), torch.tensor([[3, 2, 2, 1, 0]]).expand(2, 5)
     scores[0, column] = torch.nan
-    value = _SurrogateHAP.apply(scores, levels, relevance_from_levels(levels), _steps())
+    value = SurrogateHAP.apply(scores, levels, relevance_from_levels(levels), StepSettings())
     assert value.isnan().tolist() == [True, False]
 
 
