@@ -40,7 +40,7 @@ def repository() -> tuple[str, str]:
 def own_path(nb: dict) -> Path | None:
     "The notebook's file, found by the number that its title starts with, and by its module where two share a number."
     first = next((joined(c["source"]) for c in nb["cells"] if c["cell_type"] == "markdown"), "")
-    title = re.match(r"# (\d\d) ", first)
+    title = re.match(r"# (\d\d)b? ", first)
     found = sorted((ROOT / "nbs").glob(f"{title[1]}_*.ipynb")) if title else []
     if len(found) > 1:
         found = [path for path in found if path.stem[3:] == (module_of(nb) or "").split(".")[-1]]
@@ -108,7 +108,7 @@ def reader_notebook(nb: dict) -> dict:
     A cell's text is a list of lines: Quarto splits a single string at its line ends and loses them, and a block of code becomes one line.
     """
     cells = []
-    title = next((m for c in nb["cells"] if c["cell_type"] == "markdown" and (m := re.match(r"# (\d\d) ", joined(c["source"])))), None)
+    title = next((m for c in nb["cells"] if c["cell_type"] == "markdown" and (m := re.match(r"# (\d\d)b? ", joined(c["source"])))), None)
     fold_long = title is not None and int(title[1]) >= 10
     for cell in nb["cells"]:
         if cell["cell_type"] == "code":

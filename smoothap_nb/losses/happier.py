@@ -16,7 +16,7 @@ from ..checks import check_count, check_embeddings, check_labels, check_number, 
 from ..metrics.graded import common_levels, number_of_levels, worth_from_alpha, worth_from_weights
 from ..similarity import cosine_scores
 from .base import RankingLoss
-from .hierarchical import StepSettings, SurrogateHAP
+from .hierarchical import StepSettings, unchecked_smooth_h_ap
 
 __all__ = ["HAPLoss", "ClusterLoss", "HAPPIERLoss"]
 
@@ -65,7 +65,7 @@ class HAPLoss(RankingLoss):
         return worth_from_alpha(levels, self.alpha, number_of_levels(levels, None), 0, dtype)
 
     def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
-        return 1 - SurrogateHAP.apply(scores, target, self.worth_of_levels(target, scores.dtype), self.steps, True)
+        return 1 - unchecked_smooth_h_ap(scores, target, self.worth_of_levels(target, scores.dtype), self.steps, True)
 
     def extra_repr(self) -> str:
         grades = f"alpha={self.alpha}" if self.weights is None else f"weights={self.weights}"

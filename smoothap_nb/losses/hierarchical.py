@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from ..checks import check_choice, check_levels, check_number, check_positive, check_relevance_values, check_scores
+from .scaffolding import value_with_gradient
 
 # %% auto #0
-__all__ = ['StepSettings', 'step_lower', 'step_upper', 'SurrogateHAP', 'smooth_h_ap']
+__all__ = ['StepSettings', 'step_lower', 'step_upper', 'unchecked_smooth_h_ap', 'smooth_h_ap']
 
 # %% ../../nbs/07b_hierarchical_loss.ipynb #4a10ffbb
 @dataclass(frozen=True)
@@ -220,34 +221,10 @@ def _add_lower(h_rank: Tensor, gaps: Tensor, common: Tensor, steps: StepSettings
     return common * torch.where(above, (ramp < 1) * steps.slope, steps.leak)
 
 # %% ../../nbs/07b_hierarchical_loss.ipynb #76098c4e
-class SurrogateHAP(torch.autograd.Function):
-    "Surrogate H-AP of each query, with the gradient worked out in the forward pass."
-
-    @staticmethod
-    def forward(ctx, scores, levels, worth, steps, by_level=False):
-        with torch.autocast(scores.device.type, enabled=False):
-            values, grad = _surrogate(scores, levels, worth, by_level, steps, ctx.needs_input_grad[0])
-        ctx.save_for_backward(values, grad)
-        return values
-
-    @staticmethod
-    def backward(ctx, of_values):
-        values, grad = ctx.saved_tensors
-        pushed = grad * of_values[:, None]
-        return _FirstOnly.apply(pushed, values) if torch.is_grad_enabled() else pushed, None, None, None, None  # one None may be too many
-
-
-class _FirstOnly(torch.autograd.Function):
-    "Passes a gradient on under create_graph=True, tied to the graph: differentiating it again is an error, not a silent zero."
-
-    @staticmethod
-    def forward(ctx, pushed, values):
-        return pushed.clone()
-
-    @staticmethod
-    def backward(ctx, of_pushed):
-        raise RuntimeError("surrogate H-AP has a first derivative only, and this graph asks for the second (create_graph=True); "
-                           "lesson 07b has it in plain torch operations")
+def unchecked_smooth_h_ap(scores: Tensor, levels: Tensor, worth: Tensor, steps: StepSettings, by_level: bool = False) -> Tensor:
+    "`smooth_h_ap` without checks; -inf marks an absent item. `worth` is the relevance (Q, G), or where `by_level` that of each level (Q, L + 1)."
+    with torch.autocast(scores.device.type, enabled=False):
+        return value_with_gradient(_surrogate, scores, levels, worth, by_level, steps, name="smooth_h_ap", lesson="07b")
 
 # %% ../../nbs/07b_hierarchical_loss.ipynb #a5ac2b0c
 def smooth_h_ap(scores: Tensor, levels: Tensor, relevance_values: Tensor, tau: float = 0.01, rho: float | None = 100.0,
@@ -278,4 +255,4 @@ def smooth_h_ap(scores: Tensor, levels: Tensor, relevance_values: Tensor, tau: f
     levels, relevance = check_levels(levels, scores), check_relevance_values(relevance_values, scores, validate)
     if (validate or scores.device.type == "cpu") and ((levels == 0) & (relevance > 0)).any():
         raise ValueError("relevance_values are above 0 for items of level 0: a negative has relevance 0")
-    return SurrogateHAP.apply(scores, levels, relevance.to(scores.dtype), steps)
+    return unchecked_smooth_h_ap(scores, levels, relevance.to(scores.dtype), steps)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .fastap import _fast_ap
-from .hierarchical import StepSettings, SurrogateHAP
+from .hierarchical import StepSettings, unchecked_smooth_h_ap
 from ..metrics.graded import common_levels
 from .base import RankingLoss, mean_over_queries
 from smoothap_nb.checks import (
@@ -64,7 +64,7 @@ def sup_ap(scores: Tensor, relevance: Tensor, tau: float = 0.01, rho: float | No
 
 def _sup_ap(scores: Tensor, relevance: Tensor, steps) -> Tensor:
     "`sup_ap` without checks; -inf marks an absent item. It is the surrogate of H-AP on a tree of one level."
-    return SurrogateHAP.apply(scores, relevance.to(torch.int8), relevance.to(scores.dtype), steps)
+    return unchecked_smooth_h_ap(scores, relevance.to(torch.int8), relevance.to(scores.dtype), steps)
 
 # %% ../../nbs/08_surrogates.ipynb #d30df53d
 class SupAPLoss(RankingLoss):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from smoothap_nb import (ClusterLoss, EmbeddingMemory, HAPLoss, HAPPIERLoss, ap_at_level, asi, average_precision, h_ap, levels_from_labels,
                          ndcg, relevance_from_levels, relevance_from_weights, smooth_h_ap, step_lower, step_upper, sup_ap)
-from smoothap_nb.losses.hierarchical import StepSettings, SurrogateHAP
+from smoothap_nb.losses.hierarchical import StepSettings, unchecked_smooth_h_ap
 from smoothap_nb.metrics.graded import unchecked_h_ap
 
 TIES = ("max", "min", "average")
@@ -573,7 +573,7 @@ def test_absent_items_are_outranked_by_nobody():
     absent[:, -1] = -torch.inf
     absent.requires_grad_()
     relevance = relevance_from_levels(levels)
-    value = SurrogateHAP.apply(absent, levels, relevance, steps)
+    value = unchecked_smooth_h_ap(absent, levels, relevance, steps)
     value.sum().backward()
     same(value.detach(), smooth_h_ap(scores[:, :-1], levels[:, :-1], relevance[:, :-1]))
     assert absent.grad.isfinite().all() and not absent.grad[:, -1].any()
@@ -584,7 +584,7 @@ def test_a_nan_that_nobody_looked_for_shows(column):
     "On a GPU scores are not searched for NaN; whichever item has one, its query's value tells."
     scores, levels = torch.rand(2, 5).double(), torch.tensor([[3, 2, 2, 1, 0]]).expand(2, 5)
     scores[0, column] = torch.nan
-    value = SurrogateHAP.apply(scores, levels, relevance_from_levels(levels), StepSettings())
+    value = unchecked_smooth_h_ap(scores, levels, relevance_from_levels(levels), StepSettings())
     assert value.isnan().tolist() == [True, False]
 
 
