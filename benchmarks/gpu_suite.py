@@ -223,7 +223,8 @@ def _trainer(device, tiny: bool, steps: int, folder):
     "The trainer of `smoothap train`, on `Photographs`."
     from smoothap_nb.train.config import experiment_from_dict
     from smoothap_nb.data.sampling import MPerClassSampler
-    from smoothap_nb.train.loop import BatchPlan, prepare
+    from smoothap_nb.train.loop import BatchPlan
+    from smoothap_nb.train.setup import prepare
 
     experiment = experiment_from_dict({"name": "throughput", "checkpoint_every": 10**6, "data": {"name": "glyphs", "size": 32},
                                        "model": {"backbone": "resnet18" if tiny else "resnet50", "dim": 32 if tiny else 512},
@@ -231,7 +232,7 @@ def _trainer(device, tiny: bool, steps: int, folder):
     training = prepare(experiment, folder, device)
     size = experiment.batch.classes * 4
     training.data = Photographs(2 * size, 32 if tiny else 224, device)
-    training.labels = training.data.labels.to(device)
+    training.labels = training.data.labels  # on the CPU, like those of every data set
     training.plan = BatchPlan(MPerClassSampler(training.data.labels[:, 0].numpy(), experiment.batch.classes, 4, 0))
     return training
 
@@ -260,7 +261,7 @@ def throughput(device, tiny: bool) -> dict:
 
         bare()
         once = _clock(bare_loop, device, 1)
-        _run_until(training, steps // 2, fit)
+        _run_until(training, steps // 2)
         _wait(device)
         start = time.perf_counter()
         done = training.step
@@ -270,11 +271,13 @@ def throughput(device, tiny: bool) -> dict:
     return {"images per second": size / ours, "bare loop": size * steps / once, "share of the bare loop": once / steps / ours}
 
 
-def _run_until(training, step: int, fit) -> None:
+def _run_until(training, step: int) -> None:
     "The first steps, so that what is timed is not the start."
+    from smoothap_nb.train.loop import advance
+
     while training.step < step:
         images, labels, _ = training.fetch(training.step)
-        training.advance(images, labels)
+        advance(training, images, labels)
 
 
 def caching(device, tiny: bool) -> dict:
@@ -363,7 +366,8 @@ def measure_items(path: Path = FILE, device: str | None = None, minutes: float =
     """
     from smoothap_nb.checks import ConfigError
     from smoothap_nb.reproduction.runner import read_rows
-    from smoothap_nb.train.loop import environment, write_atomic
+    from smoothap_nb.train.checkpoints import write_atomic
+    from smoothap_nb.train.machine import environment
 
     rows, trouble = read_rows(path)
     if trouble:

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from benchmarks.harness import Row, not_run, race, wanted
-from smoothap_nb.train import loop as T
+from smoothap_nb import train as T
+from smoothap_nb.train.optimizers import optimizers_for
 from smoothap_nb.train.config import experiment_from_dict
 
 TITLE = "The training engine"
@@ -48,7 +49,7 @@ def engine(folder: Path, steps: int):
                                        "optim": {"steps": steps, "precision": "float32"}})
     training = T.prepare(experiment, T.open_run(folder, experiment), torch.device("cpu"))
     training.model = training.forward = Small(experiment.model)
-    training.optimizers, training.data = T.optimizers_for(training.model, training.loss, experiment), Ready(training.data)
+    training.optimizers, training.data = optimizers_for(training.model, training.loss, experiment.optim), Ready(training.data)
     return training
 
 
@@ -87,7 +88,7 @@ def rows(tiny: bool):
                            for name, micro in (("direct", 0), ("cached", 16))}
             ready = {name: T.prepare(e, T.open_run(Path(tmp) / f"micro-{name}", e), torch.device("cpu")) for name, e in experiments.items()}
             images, labels, _ = ready["direct"].fetch(0)
-            times = race({name: lambda training=training: training.advance(images, labels) for name, training in ready.items()}, repeat=repeat)
+            times = race({name: lambda training=training: T.advance(training, images, labels) for name, training in ready.items()}, repeat=repeat)
             yield Row("gradient caching against the direct step", times["cached"] / times["direct"], "times the step", "", times,
                       {"batch": len(images), "at a time": 16, "network": "resnet18", "size": size}, "about 4/3 is expected: one more forward pass")
     for name in ("ResNet-50, 224 px, bf16, batch 384: share of a bare loop's pictures per second, from the decoded cache",

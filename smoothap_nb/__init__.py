@@ -40,7 +40,7 @@ _PUBLIC = {
     "train.models": ("EmbeddingModel", "ImageTransform"),
     "data.loading": ("PhotoTransform", "PhotoError", "read_photo", "DecodedCache", "Prefetcher"),
     "train.config": ("Experiment", "load_experiment"),
-    "train.loop": ("load_run",),
+    "train.runs": ("load_run",),
     "train.large_batches": ("cached_backward", "gather_rows"),
     "train.objectives": ("Objective", "loss_from_config"),
     "metrics.revisited": ("evaluate_revisited", "annotator_vote", "distractor_scores"),

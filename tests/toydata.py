@@ -55,3 +55,13 @@ class ToyNet(torch.nn.Module):
         if self.config.batch_norm != "live":
             self.features[1].eval()
         return self
+
+
+def use_toys(patch):
+    "Let the trainer and its measuring take these in place of real data and networks; `patch` is pytest's MonkeyPatch."
+    from smoothap_nb.train import measure, runs, setup
+
+    for module in (setup, measure):
+        patch.setattr(module, "dataset_for", lambda pictures, split, seed=0: ToyData(split, pictures.size))
+    for module in (setup, measure, runs):
+        patch.setattr(module, "EmbeddingModel", ToyNet)

@@ -14,14 +14,14 @@ from smoothap_nb.train.config import load_experiment
 from smoothap_nb.data.glyphs import choose_batch
 from smoothap_nb.train.models import EmbeddingModel
 from smoothap_nb.train.loop import embed
-from smoothap_nb.train.loop import dataset_for, load_run
+from smoothap_nb.train import dataset_for, load_run
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(run: Path) -> None:
     experiment = load_experiment(str(run / "experiment.toml"))
-    data = dataset_for(experiment, "test")
+    data = dataset_for(experiment.data, "test")
     chosen = choose_batch(data.labels, skip=(list(data.group_names).index("OTHER"),))
     torch.manual_seed(experiment.seed)
     untrained = EmbeddingModel(experiment.model).eval()

@@ -74,7 +74,7 @@ def main(wanted: list[str]) -> None:
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
     sys.path.insert(0, str(ROOT))
     import torch
-    from smoothap_nb.train.loop import environment
+    from smoothap_nb.train.machine import environment
 
     found = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {"cpu_seconds": {}}
     for name, path in notebooks().items():

@@ -37,8 +37,13 @@ def train(
 
     from ..train.config import load_experiment
     from ..show.report import write_report
-    from ..train.loop import RunError, engine_for, environment, finish, fit, load_run, open_run, pick_device, prepare, write_atomic
+    from ..train.checkpoints import RunError, write_atomic
+    from ..train.loop import fit
+    from ..train.machine import engine_for, environment, pick_device
     from ..train.measure import measure
+    from ..train.runs import load_run, open_run
+    from ..train.setup import prepare
+    from ..train.validation import finish
 
     chosen = load_experiment(experiment, settings or [])
     device = torch.device("cpu") if cpu else pick_device()
@@ -114,7 +119,7 @@ def evaluate(
     "Measure a finished run again on its held-out classes, or embeddings from files; as a table, JSON, Markdown and a page."
     from ..checks import ConfigError, nearest
     from ..show.report import markdown_table, write_files_report, write_report
-    from ..train.loop import write_atomic
+    from ..train.checkpoints import write_atomic
     from ..train.measure import measure, measure_files
 
     if target.is_file():
@@ -151,7 +156,7 @@ def search(image: Annotated[Path, typer.Argument(help="The picture to look for."
     from ..data.glyphs import data_root
     from ..retrieval.by_example import contact_sheet
     from ..retrieval.by_example import search as look
-    from ..train.loop import load_run
+    from ..train.runs import load_run
 
     model, transform = load_run(run)
     results = look(image, gallery, model, transform, k=k, cache=data_root() / "search", progress=not quiet)
@@ -184,7 +189,8 @@ def reproduce(
     from ..reproduction import runner as rp
     from ..checks import ConfigError
     from ..train.config import parse_setting
-    from ..train.loop import pick_device, write_atomic
+    from ..train.checkpoints import write_atomic
+    from ..train.machine import pick_device
 
     if render:
         page = Path("docs") / "reproduction.md"
@@ -326,7 +332,7 @@ def checks() -> list[tuple[str, str, str, str]]:
         mend = "" if state == "ok" else (f"make {here} writable" + (", or set SMOOTHAP_DATA to a folder that is" if name == "cache" else ", or work in another folder")
                                          if not writable else "less than 1 GB is free: make room")
         out.append((name, state, f"{folder} ({free:.0f} GB free)", mend))
-    from ..train.loop import LOSSES, loss_from_config
+    from ..train.objectives import LOSSES, loss_from_config
 
     broken = []
     for loss in LOSSES:

@@ -325,7 +325,7 @@ def reproduce(name: str, root=None, settings: dict | None = None, run=None, *, a
     """
     import torch
 
-    from smoothap_nb.train.loop import environment, pick_device
+    from smoothap_nb.train.machine import environment, pick_device
 
     entry = find_entry(name)
     device = torch.device(device) if device else pick_device()
@@ -333,7 +333,7 @@ def reproduce(name: str, root=None, settings: dict | None = None, run=None, *, a
         result = _result(entry, {"times": measure_times(entry, miniature, device)}, 0, miniature, settings or {}, environment(device), {})
         return _keep(result, record, say)
     from smoothap_nb.data.datasets import make_miniature, test_protocols
-    from smoothap_nb.train.loop import finish, fit, open_run, prepare
+    from smoothap_nb.train import finish, fit, open_run, prepare
 
     with tempfile.TemporaryDirectory() as scratch:
         roots = [root, also_root]
@@ -573,7 +573,7 @@ def run_glyphs(run: GlyphRun, experiment: Experiment, device: str = "cpu", threa
     from smoothap_nb.data.glyphs import Glyphs
     from smoothap_nb.train.loop import embed
     from smoothap_nb.train.measure import images_of_classes, pixel_embeddings
-    from smoothap_nb.train.loop import environment, fit, prepare
+    from smoothap_nb.train import environment, fit, prepare
 
     if device == "cpu":
         torch.set_num_threads(threads)
@@ -683,7 +683,7 @@ def glyph_grid(grid: str = "all", device: str = "cpu", path=None, workers: int =
 
 def _attempt(run: GlyphRun, experiment: Experiment, device: str) -> dict:
     "The row of a run; a run whose numbers left the finite is a row too, one that says so and has no metrics."
-    from smoothap_nb.train.loop import RunError
+    from smoothap_nb.train.checkpoints import RunError
 
     try:
         return (_in_a_process if device == "cpu" else run_glyphs)(run, experiment, device)
@@ -717,7 +717,7 @@ def _same(a: dict, b: dict) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    from smoothap_nb.train.loop import write_atomic
+    from smoothap_nb.train.checkpoints import write_atomic
 
     write_atomic(path, text)
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..train.loop import write_atomic
+from ..train.checkpoints import write_atomic
 from .figures import DASHES, PALETTE, to_png, use_style
 
 __all__ = ['precision_recall', 'mean_precision_recall', 'class_means', 'write_report', 'markdown_table', 'write_files_report']

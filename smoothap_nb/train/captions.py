@@ -147,7 +147,7 @@ def run_contender(name: str, seed: int, changes: dict | None = None, folder: Pat
     Returns:
         record with settings, metrics, contributions on the way, seconds of processor time, date and environment.
     """
-    from smoothap_nb.train.loop import environment
+    from smoothap_nb.train.machine import environment
 
     settings = dataclasses.replace(CaptionTraining(seed=seed), **CONTENDERS[name], **(changes or {}))
     train = GlyphCaptions("train", least=settings.least, strength=settings.strength)

@@ -5,59 +5,29 @@
 # %% ../../nbs/14_training.ipynb #a7d62e50
 from __future__ import annotations
 
-import csv
-import gc
-import json
 import math
-import os
-import platform
-import shutil
-import signal
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
-import torch.distributed as dist
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ..checks import ConfigError, reason
-from .config import Experiment, OptimConfig, experiment_from_dict, load_experiment, to_toml
-from ..metrics.dataset import evaluate
-from .large_batches import cached_backward, gather_rows
-from ..data.loading import PhotoTransform, Prefetcher, share_of
-from .models import EmbeddingModel, ImageTransform
-from .objectives import LOSSES, Objective, loss_from_config
-from ..data.sampling import sampler_from_config
+from .config import OptimConfig
+from .faults import Interruption, finite, out_of_memory
+from .large_batches import cached_backward
+from .runs import RunLog
+from .validation import look, patience_is_over
 
 # %% auto #0
-__all__ = ['HARMLESS', 'rate_at', 'Timetable', 'timetable', 'BatchPlan', 'RunError', 'write_atomic', 'save_checkpoint',
-           'load_checkpoint', 'pack', 'unpack', 'random_states', 'restore_random', 'compact_labels', 'dataset_for',
-           'transform_for', 'optimizers_for', 'pick_device', 'place', 'pick_precision', 'environment', 'open_run',
-           'RunLog', 'read_log', 'engine_for', 'embed', 'Training', 'prepare', 'fit', 'look', 'finish', 'save_model',
-           'load_run']
+__all__ = ['rate_at', 'Timetable', 'timetable', 'BatchPlan', 'compact_labels', 'set_rates', 'hold_backbone', 'move', 'gradient',
+           'advance', 'Clock', 'write_line', 'fit']
 
 # %% ../../nbs/14_training.ipynb #e6465333
 def rate_at(step: int, steps: int, warmup: int = 0, schedule: str = "cosine", floor: float = 0.0, milestones: tuple = (), gamma: float = 0.3) -> float:
-    """Share of the peak learning rate at a step.
-
-    Args:
-        step: 0-based number of the step.
-        steps: steps in all.
-        warmup: steps of linear warm-up at the start.
-        schedule: "cosine" (to `floor` at the end), "step" (times `gamma` at each of `milestones`) or "constant".
-        floor: share of the peak where cosine ends.
-        milestones: steps, for "step".
-        gamma: factor, for "step".
-
-    Returns:
-        a number from 0 to 1.
-    """
+    "Share of the peak rate, 0 to 1, at a step counted from 0: linear `warmup`, then cosine to `floor`, times `gamma` at each milestone (\"step\"), or constant."
     if step < warmup:
         return (step + 1) / (warmup + 1)
     if schedule == "constant":
@@ -66,7 +36,7 @@ def rate_at(step: int, steps: int, warmup: int = 0, schedule: str = "cosine", fl
         return gamma ** sum(step >= m for m in milestones)
     return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
 
-
+# %% ../../nbs/14_training.ipynb #f9aa23bd
 @dataclass
 class Timetable:
     "What happens when, all in steps."
@@ -80,12 +50,12 @@ class Timetable:
         "Share of the peak rate at a step."
         return rate_at(max(0, step - self.head_warmup), self.steps, self.warmup, optim.schedule, optim.floor, self.milestones, optim.gamma)
 
-
-def timetable(experiment: Experiment, batches: int) -> Timetable:
-    "The experiment's times in steps; with optim.epochs they are counted in epochs of `batches` steps."
-    optim, unit = experiment.optim, batches if experiment.optim.epochs else 1
+# %% ../../nbs/14_training.ipynb #51ff877b
+def timetable(optim: OptimConfig, validate_every: int, batches: int) -> Timetable:
+    "The [optim] table's times in steps; with optim.epochs they, and `validate_every`, are counted in epochs of `batches` steps."
+    unit = batches if optim.epochs else 1
     return Timetable(optim.epochs * batches if optim.epochs else optim.steps, optim.warmup * unit, optim.head_warmup * unit,
-                     tuple(m * unit for m in optim.milestones), experiment.validate.every * unit)
+                     tuple(m * unit for m in optim.milestones), validate_every * unit)
 
 # %% ../../nbs/14_training.ipynb #71892ee9
 class BatchPlan:
@@ -102,761 +72,115 @@ class BatchPlan:
         batch = self._epochs[epoch][place]
         return batch if self.places is None else self.places[batch], epoch
 
-# %% ../../nbs/14_training.ipynb #e9045ebe
-class RunError(RuntimeError):
-    "A run that cannot start or go on; the message says why and what to do."
-
-
-def _fsync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def write_atomic(path: Path, text: str) -> None:
-    "Write a text file so that it is old or new, never half."
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        _fsync(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], state: dict, keep: int = 2) -> Path:
-    """Write `folder`/step-N whole or not at all, then delete all but the newest `keep`.
-
-    Raises:
-        RunError: the disk is full or read-only; what was there before is untouched.
-    """
-    final = folder / f"step-{step:08d}"
-    temporary = folder / f".writing-{step:08d}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-        save_file({k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()}, temporary / "state.safetensors")
-        (temporary / "state.json").write_text(json.dumps(state), encoding="utf-8")
-        for path in (temporary / "state.safetensors", temporary / "state.json", temporary):
-            _fsync(path)
-        shutil.rmtree(final, ignore_errors=True)
-        os.replace(temporary, final)
-        _fsync(folder)
-    except (OSError, SafetensorError) as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise RunError(f"the checkpoint of step {step} could not be written to {folder}: {error}. The checkpoints before it are intact: make "
-                       f"room (about {sum(v.numel() * v.element_size() for v in tensors.values()) / 2**20:.0f} MB), then start the same command again") from None
-    for old in sorted(folder.glob("step-*"))[:-keep]:
-        shutil.rmtree(old, ignore_errors=True)
-    return final
-
-
-def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict] | None:
-    "The newest checkpoint that can be read, or None; a damaged one is named and passed over."
-    for path in sorted(folder.glob("step-*"), reverse=True):
-        try:
-            return load_file(path / "state.safetensors"), json.loads((path / "state.json").read_text(encoding="utf-8"))
-        except (OSError, SafetensorError, ValueError) as error:
-            tqdm.write(f"passed over damaged checkpoint {path}: {reason(error)}")
-    return None
-
-# %% ../../nbs/14_training.ipynb #aa4c37d6
-def pack(model: nn.Module, optimizers: list[torch.optim.Optimizer], loss: nn.Module) -> tuple[dict[str, Tensor], dict]:
-    "Tensors and numbers that bring model, loss and optimisers back."
-    tensors = {f"model.{k}": v for k, v in model.state_dict().items()}
-    tensors |= {f"loss.{k}": v for k, v in loss.state_dict().items()}
-    tensors |= {f"random.{k}": v for k, v in random_states().items()}
-    state = {"optimizers": []}
-    for place, optimizer in enumerate(optimizers):
-        saved, numbers = optimizer.state_dict(), {}
-        for index, entries in saved["state"].items():
-            for key, value in entries.items():
-                if isinstance(value, Tensor):
-                    tensors[f"optimizer{place}.{index}.{key}"] = value
-                else:
-                    numbers[f"{index}.{key}"] = value
-        state["optimizers"].append({"groups": saved["param_groups"], "numbers": numbers})
-    return tensors, state
-
-
-def unpack(tensors: dict[str, Tensor], state: dict, model: nn.Module, optimizers: list[torch.optim.Optimizer], loss: nn.Module) -> None:
-    "Put a checkpoint back into model, loss, optimisers and random generators."
-    part = lambda name: {k[len(name) + 1:]: v for k, v in tensors.items() if k.startswith(f"{name}.")}
-    model.load_state_dict(part("model"))
-    loss.load_state_dict(part("loss"))
-    for place, (optimizer, saved) in enumerate(zip(optimizers, state["optimizers"], strict=True)):
-        entries: dict[int, dict] = {}
-        for key, value in [*part(f"optimizer{place}").items(), *saved["numbers"].items()]:
-            index, name = key.split(".", 1)
-            entries.setdefault(int(index), {})[name] = value
-        optimizer.load_state_dict({"state": entries, "param_groups": saved["groups"]})
-    restore_random(part("random"))
-
-
-def random_states() -> dict[str, Tensor]:
-    "Where torch's random generators stand in this process."
-    rank = dist.get_rank() if dist.is_initialized() else 0
-    states = {f"cpu{rank}": torch.get_rng_state()}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        states[f"cuda{rank}"] = torch.cuda.get_rng_state()
-    return states
-
-
-def restore_random(states: dict[str, Tensor]) -> None:
-    "Put this process's generators back; a process that was not there when the checkpoint was written keeps its own."
-    rank = dist.get_rank() if dist.is_initialized() else 0
-    if f"cpu{rank}" in states:
-        torch.set_rng_state(states[f"cpu{rank}"])
-    if f"cuda{rank}" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states[f"cuda{rank}"])
-
 # %% ../../nbs/14_training.ipynb #1e7b0435
 def compact_labels(labels: Tensor) -> Tensor:
     "(N, L) labels with the classes of each level renumbered from 0, as losses with a proxy for each class need them."
     return torch.stack([column.unique(return_inverse=True)[1] for column in labels.unbind(1)], 1)
 
-# %% ../../nbs/14_training.ipynb #fceb70a1
-def dataset_for(experiment: Experiment, split: str):
-    "The pictures of a split, as the experiment describes them."
-    root = None if experiment.data.root == "none" else experiment.data.root
-    if experiment.data.name == "glyphs":
-        from smoothap_nb.data.glyphs import Glyphs
-
-        return Glyphs(split, size=experiment.data.size, strength=experiment.data.strength, seed=0, root=root)
-    from smoothap_nb.data.datasets import load_dataset
-
-    data = load_dataset(experiment.data.name, split, root, data=experiment.data, seed=experiment.seed)
-    if split != "train" or experiment.data.cache == "none":
-        return data
-    from smoothap_nb.data.loading import DecodedCache
-
-    return DecodedCache(data, Path(experiment.data.cache) / f"{experiment.data.name}-{split}", max(experiment.data.size, experiment.data.resize),
-                        experiment.data.workers, damaged_share=experiment.data.damaged_share)
-
-
-def transform_for(experiment: Experiment) -> ImageTransform | PhotoTransform:
-    "How a user's own picture is prepared for this experiment's model."
-    return ImageTransform(experiment.data.size, gray=True, fit="pad") if experiment.data.name == "glyphs" else PhotoTransform.from_config(experiment.data)
-
-
-def optimizers_for(model: EmbeddingModel, loss: nn.Module, experiment: Experiment) -> list[torch.optim.Optimizer]:
-    "One optimiser with groups for backbone, head and proxies, or two where proxies have their own; each group knows its peak rate and its name."
-    optim = experiment.optim
-    proxies = {"params": list(loss.parameters()), "lr": optim.proxy_lr or optim.head_lr, "decay": optim.proxy_weight_decay, "name": "proxies"}
-    parts = [{"params": [p for n, p in model.named_parameters() if not n.startswith("head.")], "lr": optim.lr, "decay": optim.weight_decay, "name": "backbone"},
-             {"params": list(model.head.parameters()), "lr": optim.head_lr, "decay": optim.weight_decay, "name": "head"}]
-    apart = optim.proxy_optimizer not in ("same", optim.optimizer)
-    out = [_optimizer(optim.optimizer, [*parts, *([] if apart else [proxies])], optim)]
-    if apart and any(p.requires_grad for p in proxies["params"]):
-        out.append(_optimizer(optim.proxy_optimizer, [proxies], optim))
-    return out
-
-
-def _optimizer(kind: str, parts: list[dict], optim: OptimConfig) -> torch.optim.Optimizer:
-    groups = []
-    for part in parts:
-        trained = [p for p in part["params"] if p.requires_grad]
-        for weights in (True, False):  # matrices and filters; then scales, shifts and biases
-            chosen = [p for p in trained if (p.ndim > 1) == weights]
-            if chosen:
-                groups.append({"params": chosen, "peak_lr": part["lr"], "lr": part["lr"], "name": part["name"],
-                               "weight_decay": part["decay"] if weights or optim.decay == "all" else 0.0})
-    if kind == "sgd":
-        return torch.optim.SGD(groups, momentum=optim.momentum, nesterov=optim.nesterov)
-    return (torch.optim.AdamW if kind == "adamw" else torch.optim.Adam)(groups)
-
-
-def pick_device() -> torch.device:
-    "CUDA where it works, else the CPU."
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def place(model: nn.Module, device: torch.device) -> nn.Module:
-    "Move a model to its device, in the memory layout that is fast there: channels last on CUDA; on a CPU it costs time."
-    return model.to(device, memory_format=torch.channels_last if device.type == "cuda" else torch.contiguous_format)
-
-
-def pick_precision(wanted: str, device: torch.device) -> torch.dtype:
-    "The number format of the forward pass; `auto` is bfloat16 on CUDA (float16 on cards without it) and float32 on a CPU."
-    if wanted == "auto":
-        return torch.float32 if device.type == "cpu" else (torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16)
-    if wanted == "float16" and device.type == "cpu":
-        raise ConfigError("optim.precision = \"float16\" needs a CUDA device; use \"float32\" or \"bfloat16\" on a CPU")
-    return getattr(torch, wanted)
-
-# %% ../../nbs/14_training.ipynb #4e39afae
-def environment(device: torch.device) -> dict:
-    "What a number must be read with: versions and hardware."
-    import torchvision
-
-    hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
-    return {"python": platform.python_version(), "torch": torch.__version__, "torchvision": torchvision.__version__, "numpy": np.__version__,
-            "smoothap_nb": _version(), "commit": _commit(), "device": device.type, "hardware": hardware, "threads": torch.get_num_threads(),
-            "system": f"{platform.system()} {platform.machine()}"}
-
-
-def _processor() -> str:
-    try:
-        names = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-        return f"{names[0]}, {len(names)} cores"
-    except (OSError, IndexError):
-        return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
-
-
-def _version() -> str:
-    from smoothap_nb import __version__
-
-    return __version__
-
-
-def _commit() -> str:
-    "The commit of the checkout that this module lies in, with a + where files were changed; 'unknown' outside one."
-    import subprocess
-
-    home = Path(__file__).resolve().parent if "__file__" in globals() else Path.cwd()
-    try:
-        ask = lambda *words: subprocess.run(["git", "-C", str(home), *words], capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-        ask("ls-files", "--error-unmatch", "loop.py") if "__file__" in globals() else None  # an installed copy in somebody's checkout is not that commit
-        return ask("rev-parse", "--short=12", "HEAD") + ("+" if ask("status", "--porcelain", "--untracked-files=no") else "")
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-
-
-def open_run(run: Path, experiment: Experiment, fresh: bool = False) -> Path:
-    """Make or reopen the folder of a run.
-
-    Raises:
-        RunError: a file in its place, a folder that cannot be written, another experiment in it.
-    """
-    run = Path(run)
-    if run.exists() and not run.is_dir():
-        raise RunError(f"{run} is a file; name a folder for the run (--run)")
-    described = run / "experiment.toml"
-    try:
-        if fresh and described.exists():
-            shutil.rmtree(run)
-        run.mkdir(parents=True, exist_ok=True)
-        if described.exists():
-            there = load_experiment(str(described))
-            different = _difference(there.to_dict(), experiment.to_dict())
-            if different:
-                raise RunError(f"{run} holds a run with other settings ({'; '.join(different)}). Name another folder with --run, "
-                               "or start over with --fresh")
-        elif any(run.iterdir()):
-            raise RunError(f"{run} is not empty and holds no run; name another folder with --run")
-        write_atomic(described, to_toml(experiment))
-    except OSError as error:
-        raise RunError(f"{run} cannot be written: {error.strerror or error}. Name a folder on a disk with room that you may write to (--run)") from None
-    return run
-
-
-HARMLESS = {"description", "checkpoint_every", "log_every", "data.root", "data.workers", "data.cache", "evaluate.batch"}  # a run may go on with others of these
-
-
-def _difference(old: dict, new: dict, where: str = "") -> list[str]:
-    "Each setting in which two experiments differ, as 'key: old -> new'."
-    out = []
-    for key in sorted({*old, *new}):
-        a, b = old.get(key), new.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            out += _difference(a, b, f"{where}{key}.")
-        elif a != b and f"{where}{key}" not in HARMLESS:
-            out.append(f"{where}{key}: {a!r} -> {b!r}")
-    return out
-
-# %% ../../nbs/14_training.ipynb #ad982ec6
-class RunLog:
-    "Lines of `log.csv` and TensorBoard scalars; reopened at `step`, it forgets what came after."
-
-    FIELDS = ("step", "epoch", "loss", "lr", "images_per_second", "waited_for_data")
-
-    def __init__(self, run: Path, step: int = 0, tensorboard: bool = True):
-        self.path = run / "log.csv"
-        kept = [row for row in read_log(run) if row["step"] < step]
-        write_atomic(self.path, "".join(",".join(map(str, line)) + "\n" for line in (self.FIELDS, *(row.values() for row in kept))))
-        self.board = None
-        if tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-
-                self.board = SummaryWriter(run / "tensorboard", purge_step=step)
-            except ImportError:
-                tqdm.write("TensorBoard is not installed: only log.csv is written (pip install tensorboard)")
-
-    def line(self, **values) -> None:
-        with open(self.path, "a", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, self.FIELDS, lineterminator="\n").writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in values.items()})
-        if self.board is not None:
-            for key in self.FIELDS[2:]:
-                self.board.add_scalar(key, values[key], values["step"])
-
-    def close(self) -> None:
-        if self.board is not None:
-            self.board.close()
-
-
-def read_log(run: Path) -> list[dict]:
-    "The lines of a run's `log.csv` as numbers; a line cut off by a crash is left out."
-    path, rows = Path(run) / "log.csv", []
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    for row in csv.DictReader(text[:text.rfind("\n") + 1].splitlines()):
-        try:
-            rows.append({k: int(row[k]) if k in ("step", "epoch") else float(row[k]) for k in RunLog.FIELDS})
-        except (KeyError, TypeError, ValueError):
-            continue
-    return rows
-
-# %% ../../nbs/14_training.ipynb #56e5e92f
-def engine_for(cpu: bool = False):
-    "accelerate's view of the processes: one, or as many as `torchrun` or `accelerate launch` started."
-    from accelerate import Accelerator
-
-    return Accelerator(device_placement=False, cpu=cpu and int(os.environ.get("WORLD_SIZE", 1)) > 1)
-
-
-def _unseen(step: int, indices: Tensor, batch: int) -> tuple[np.ndarray, int]:
-    "A plan for looking at pictures as they are: epoch -1, draw 0."
-    return indices[step * batch:(step + 1) * batch].numpy(), -1
-
-
-@torch.inference_mode()
-def embed(model: nn.Module, data, indices=None, batch: int = 256, progress: bool = True, what: str = "embedding", workers: int = 1) -> Tensor:
-    """Embeddings of chosen images, in the order of `indices`; with several processes each embeds a share, and all return the whole.
-
-    Args:
-        model: images (B, C, H, W) in [0, 1] to (B, D).
-        data: has `batch(indices, draw=0)`, which gives images and labels.
-        indices: (N,) integers; all images when left out.
-        batch: images per forward pass.
-        progress: show a bar.
-        what: the bar's caption.
-        workers: threads that read pictures.
-
-    Returns:
-        (N, D) float32 on the CPU.
-    """
-    device, was_training = next(model.parameters()).device, model.training
-    indices = torch.arange(len(data)) if indices is None else torch.as_tensor(indices).cpu()
-    rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    mine = torch.as_tensor(share_of(indices.numpy(), rank, world))
-    steps, rows = -(-len(mine) // batch), []
-    model.eval()
-    with Prefetcher(data, lambda step: _unseen(step, mine, batch), steps, workers=workers, device=device) as coming:
-        for part in tqdm(coming, desc=what, unit="batch", total=steps, disable=not progress or rank > 0, leave=False):
-            rows.append(model(part.images).float())
-    model.train(was_training)
-    sizes = [len(share_of(indices.numpy(), r, world)) for r in range(world)]
-    rows = torch.cat(rows) if rows else torch.empty(0, model.config.dim, device=device)
-    return gather_rows(rows, sizes).cpu()
-
-
-@dataclass
-class Training:
-    "What a training run holds while it runs."
-    experiment: Experiment
-    run: Path
-    model: EmbeddingModel
-    forward: nn.Module  # the model as the step calls it: compiled, connected to the other processes
-    loss: Objective
-    optimizers: list
-    plan: BatchPlan
-    times: Timetable
-    data: object
-    labels: Tensor  # (N, L) of the training images, the classes of each level numbered from 0; on the CPU
-    held_out: list  # what `look` measures: (name, function of nothing that returns the metric)
-    device: torch.device
-    precision: torch.dtype
-    scaler: torch.amp.GradScaler
-    engine: object
-    step: int = 0
-    seconds: float = 0.0  # spent training, over all starts
-    waited: float = 0.0  # of these, waiting for data
-    best: float = -math.inf  # largest validation metric so far
-    best_step: int = -1
-    looks: int = 0  # looks at the held-out classes since then
-
-    @property
-    def main(self) -> bool:
-        "Is this the process that writes files and talks?"
-        return self.engine.is_main_process
-
-    def batches(self, until: int | None = None) -> Prefetcher:
-        "This process's pictures of the steps from the current one on, prepared ahead."
-        workers = 1 if self.experiment.data.name == "glyphs" else self.experiment.data.workers
-        return Prefetcher(self.data, self.plan, self.times.steps if until is None else until, self.step, workers, self.device,
-                          self.engine.process_index, self.engine.num_processes)
-
-    def labels_of(self, indices) -> Tensor:
-        "(B, L) labels of chosen images, where the device can fetch them without being waited for."
-        labels = self.labels[torch.as_tensor(indices)]
-        return labels.pin_memory() if self.device.type == "cuda" else labels
-
-    def fetch(self, step: int) -> tuple[Tensor, Tensor, int]:
-        "One step's pictures of this process, the labels (B, L) of the whole batch, and the epoch."
-        indices, epoch = self.plan(step)
-        images, _ = self.data.batch(share_of(indices, self.engine.process_index, self.engine.num_processes), draw=epoch + 1)
-        return images, self.labels_of(indices), epoch
-
-    def embed(self, images: Tensor) -> Tensor:
-        "Embeddings of this process's pictures, in the run's precision."
-        mixed = torch.autocast(self.device.type, self.precision) if self.precision != torch.float32 else nullcontext()
-        with mixed:
-            return self.forward(images.to(self.device, non_blocking=True))
-
-    def criterion(self, rows: Tensor, labels: Tensor) -> Tensor:
-        "The loss of the whole batch from this process's share of the embeddings."
-        world = self.engine.num_processes
-        if world == 1:
-            return self.loss(rows, labels, self.step)
-        rows = gather_rows(rows, [len(share_of(range(len(labels)), r, world)) for r in range(world)])
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(self.experiment.seed * 1_000_003 + self.step)  # a loss that draws must draw the same in every process
-            return self.loss(rows, labels, self.step)
-
-    def advance(self, images: Tensor, labels: Tensor) -> Tensor:
-        "One optimiser step; returns the loss without waiting for the device."
-        optim, micro = self.experiment.optim, self.experiment.batch.micro
-        share = self.times.share(self.step, optim)
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = group["peak_lr"] * share
-            optimizer.zero_grad(set_to_none=True)
-        labels = labels.to(self.device, non_blocking=True)
-        if micro and micro < len(images):
-            value = cached_backward(self.embed, images, micro, lambda rows: self.criterion(rows, labels), scale=self.scaler.scale,
-                                    no_sync=lambda: self.engine.no_sync(self.forward))
-        else:
-            value = self.criterion(self.embed(images), labels)
-            self.scaler.scale(value).backward()
-        self._share_proxies()
-        if self.step < self.times.head_warmup:
-            for name, parameter in self.model.named_parameters():
-                if not name.startswith("head."):
-                    parameter.grad = None  # an optimiser passes over what has no gradient
-        if optim.clip:
-            for optimizer in self.optimizers:
-                self.scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_(self.model.parameters(), optim.clip)
-        for optimizer in self.optimizers:
-            if any(p.grad is not None for group in optimizer.param_groups for p in group["params"]):
-                self.scaler.step(optimizer)
-        self.scaler.update()
-        self.step += 1
-        return value.detach()
-
-    def _share_proxies(self) -> None:
-        "Every process computed the gradient of the loss's own parameters; their mean keeps rounding from driving the copies apart."
-        if self.engine.num_processes > 1:
-            for parameter in self.loss.parameters():
-                if parameter.grad is not None:
-                    dist.all_reduce(parameter.grad)
-                    parameter.grad /= self.engine.num_processes
-
-    def save(self, together: bool = True) -> Path | None:
-        "Write a checkpoint; `together` asks the other processes for their random states (all must call)."
-        states = [random_states()]
-        if together and self.engine.num_processes > 1:
-            states = [None] * self.engine.num_processes
-            dist.all_gather_object(states, random_states())
-        if not self.main:
-            return None
-        tensors, state = pack(self.model, self.optimizers, self.loss)
-        tensors |= {f"random.{k}": v for one in states for k, v in one.items()}
-        state |= {"step": self.step, "seconds": self.seconds, "waited": self.waited, "scaler": self.scaler.state_dict(),
-                  "best": None if self.best == -math.inf else self.best, "best_step": self.best_step, "looks": self.looks}
-        return save_checkpoint(self.run / "checkpoints", self.step, tensors, state)
-
-    def resume(self) -> bool:
-        "Go back to the newest checkpoint that can be read, if there is one."
-        found = load_checkpoint(self.run / "checkpoints")
-        if found is None:
-            return False
-        tensors, state = found
-        try:
-            unpack(tensors, state, self.model, self.optimizers, self.loss)
-            self.step, self.seconds, self.waited = state["step"], state["seconds"], state["waited"]
-            self.best, self.best_step, self.looks = -math.inf if state["best"] is None else state["best"], state["best_step"], state["looks"]
-        except (RuntimeError, KeyError, ValueError) as error:
-            raise RunError(f"the checkpoint in {self.run} belongs to another model or an older version: {reason(error)} "
-                           "Start over with --fresh, or name another folder with --run") from None
-        self.scaler.load_state_dict(state["scaler"])
-        return True
-
-    def close(self) -> None:
-        "Wait for the other processes and part from them."
-        if dist.is_initialized():
-            self.forward = self.model
-            gc.collect()
-            dist.barrier()
-            dist.destroy_process_group()
-
-# %% ../../nbs/14_training.ipynb #a92433f2
-def prepare(experiment: Experiment, run: Path, device: torch.device | None = None) -> Training:
-    """Data, model, loss and optimisers of an experiment, seeded and in place.
-
-    Args:
-        experiment: what `load_experiment` gives.
-        run: the folder that `open_run` made.
-        device: CUDA where it works, else the CPU.
-
-    Raises:
-        ConfigError, ValueError: a setting that cannot be used, data that do not fit; before any work.
-    """
-    asked = device or pick_device()
-    engine = engine_for(cpu=asked.type == "cpu")
-    device = engine.device if engine.num_processes > 1 else asked
-    precision = pick_precision(experiment.optim.precision, device)
-    Objective(experiment.loss, memory=experiment.memory.size)  # a wrong setting is told before the data are read
-    batch = experiment.batch
-    if batch.micro and experiment.model.batch_norm == "live" and not batch.micro_with_live_batch_norm:
-        raise ConfigError("batch.micro with live batch norm does not give the gradient of the whole batch (lesson 18): set model.batch_norm = "
-                          "\"frozen_statistics\", or batch.micro_with_live_batch_norm = true if you want it all the same")
-    if engine.num_processes > batch.classes * batch.images:
-        raise ConfigError(f"{engine.num_processes} processes cannot share a batch of {batch.classes} x {batch.images} images: start fewer")
-    data = dataset_for(experiment, "train")
-    places, held_out = _set_aside(experiment, data)
-    chosen = data.labels.cpu() if places is None else data.labels.cpu()[places]
-    labels = compact_labels(data.labels.cpu() if experiment.data.levels == 0 else data.labels.cpu()[:, -experiment.data.levels:])
-    plan = BatchPlan(sampler_from_config(experiment.batch, chosen, experiment.seed), None if places is None else places.numpy())
-    torch.manual_seed(experiment.seed)
-    model = place(EmbeddingModel(experiment.model), device).train()
-    classes = labels.unique(dim=0)
-    loss = Objective(experiment.loss, classes[classes[:, -1].argsort()], experiment.model.dim, experiment.memory.size, experiment.memory.start).to(device)
-    optimizers = optimizers_for(model, loss, experiment)
-    forward = model
-    if engine.num_processes > 1 and device.type == "cuda" and experiment.model.batch_norm == "live":
-        forward = model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-    if experiment.optim.compile:
-        forward = torch.compile(forward)
-    if engine.num_processes > 1:
-        forward = engine.prepare_model(forward, device_placement=False)
-    if device.type == "cuda":
-        data = _on_device(data, experiment, device)
-    scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
-    training = Training(experiment, Path(run), model, forward, loss, optimizers, plan, timetable(experiment, len(plan.sampler)), data, labels, [],
-                        device, precision, scaler, engine)
-    training.held_out = [(name, lambda measure=measure: measure(training)) for name, measure in held_out]
-    return training
-
-
-def _on_device(data, experiment: Experiment, device: torch.device):
-    "Glyphs live on the GPU and are distorted there; photographs come from the decoded cache as bytes and are cut there (`Prefetcher`)."
-    return data.to(device) if experiment.data.name == "glyphs" else data
-
-
-def _set_aside(experiment: Experiment, data) -> tuple[Tensor | None, list]:
-    "Places of the images that are left for training (None: all), and what is measured on the rest."
-    wanted, metric, at_once = experiment.validate, experiment.validate.metric, experiment.evaluate.batch
-    if not wanted.every:
-        return None, []
-    rows = lambda training, pictures, places=None: embed(training.model, pictures, places, at_once, progress=False, workers=experiment.data.workers)
-    alone = lambda pictures, places: lambda training: evaluate(rows(training, pictures, places), pictures.labels[places].cpu(), metrics=(metric,), progress=False)[metric]
-    if wanted.as_paper and experiment.data.name != "glyphs":
-        from smoothap_nb.data.datasets import test_protocols
-
-        root = None if experiment.data.root == "none" else experiment.data.root
-        return None, [(f"{p.name} (test)", lambda training, p=p: p.evaluate(lambda pictures: rows(training, pictures), metrics=(metric,), progress=False)[metric])
-                      for p in test_protocols(experiment.data.name, root, data=experiment.data)]
-    if wanted.as_paper or experiment.data.name == "glyphs":
-        split = dataset_for(experiment, "test" if wanted.as_paper else "val")
-        return None, [("test" if wanted.as_paper else "validation", alone(split, torch.arange(len(split))))]
-    fine = data.labels[:, -1]
-    known = fine.unique()
-    out = known[torch.randperm(len(known), generator=torch.Generator().manual_seed(experiment.seed))[:round(wanted.share * len(known))]]
-    if len(out) < 2:
-        raise ConfigError(f"validate.share = {wanted.share:g} sets aside {len(out)} of {len(known)} training classes: at least 2 are needed, raise it, or set validate.every = 0")
-    away = torch.isin(fine, out)
-    return (~away).nonzero()[:, 0], [("validation", alone(data, away.nonzero()[:, 0]))]
+# %% ../../nbs/14_training.ipynb #e6953dd9
+def set_rates(optimizers: list, share: float) -> None:
+    "Every group at its share of the peak rate, and the old gradients dropped."
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak_lr"] * share
+        optimizer.zero_grad(set_to_none=True)
+
+# %% ../../nbs/14_training.ipynb #15ff8ca2
+def hold_backbone(model: nn.Module) -> None:
+    "Take the gradients of all weights but the linear layer's."
+    for name, parameter in model.named_parameters():
+        if not name.startswith("head."):
+            parameter.grad = None
+
+# %% ../../nbs/14_training.ipynb #68708f69
+def move(optimizers: list, scaler: torch.amp.GradScaler, parameters, clip: float = 0.0) -> None:
+    "One step of every optimiser that has a gradient, its norm cut to `clip` where that is above 0."
+    if clip:
+        for optimizer in optimizers:
+            scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(parameters, clip)
+    for optimizer in optimizers:
+        if any(p.grad is not None for group in optimizer.param_groups for p in group["params"]):
+            scaler.step(optimizer)
+    scaler.update()
+
+# %% ../../nbs/14_training.ipynb #23e3e0b3
+def gradient(training, images: Tensor, labels: Tensor) -> Tensor:
+    "The loss of the whole batch, detached; its gradient is in `.grad`. `images` are this process's share, `labels` (B, L) everybody's."
+    micro = training.experiment.batch.micro
+    if micro and micro < len(images):
+        return cached_backward(training.embed, images, micro, lambda rows: training.criterion(rows, labels), scale=training.scaler.scale,
+                               no_sync=lambda: training.engine.no_sync(training.forward) if training.engine.num_processes > 1 else nullcontext())
+    value = training.criterion(training.embed(images), labels)
+    training.scaler.scale(value).backward()
+    return value.detach()
+
+# %% ../../nbs/14_training.ipynb #f833f4a8
+def advance(training, images: Tensor, labels: Tensor) -> Tensor:
+    "One optimiser step; returns the loss without waiting for the device."
+    set_rates(training.optimizers, training.times.share(training.step, training.experiment.optim))
+    value = gradient(training, images, labels.to(training.device, non_blocking=True))
+    training.share_proxies()  # several processes: the mean of what each computed
+    if training.step < training.times.head_warmup:
+        hold_backbone(training.model)
+    move(training.optimizers, training.scaler, training.model.parameters(), training.experiment.optim.clip)
+    training.step += 1
+    return value
+
+# %% ../../nbs/14_training.ipynb #b4cc736d
+class Clock:
+    "Seconds, images and waiting since the last line of the log."
+
+    def __init__(self):
+        self.restart()
+
+    def restart(self) -> None:
+        self.started, self.images, self.waited = time.perf_counter(), 0, 0.0
+
+    def count(self, images: int, waited: float) -> None:
+        self.images, self.waited = self.images + images, self.waited + waited
+
+# %% ../../nbs/14_training.ipynb #00370e14
+def write_line(training, clock: Clock, log: RunLog | None, value: Tensor, epoch: int) -> float:
+    "Read the loss, write a line of the log, add the time that was spent to the run's."
+    read, spent = finite(value, training), time.perf_counter() - clock.started
+    if log is not None:
+        log.line(step=training.step - 1, epoch=epoch, loss=read, lr=training.optimizers[0].param_groups[0]["lr"],
+                 images_per_second=clock.images / spent, waited_for_data=clock.waited / spent)
+    training.seconds, training.waited = training.seconds + spent, training.waited + clock.waited
+    clock.restart()
+    return read
 
 # %% ../../nbs/14_training.ipynb #8a899be2
-class _Wish:
-    "Ctrl-C and SIGTERM noted instead of obeyed, until the step is done; a second Ctrl-C interrupts at once."
-
-    def __enter__(self):
-        self.stop, self.before = None, {}
-        for number in (signal.SIGINT, signal.SIGTERM):
-            try:
-                self.before[number] = signal.signal(number, self._note)
-            except ValueError:  # not the main thread: no signal arrives here
-                break
-        return self
-
-    def _note(self, number, frame):
-        if self.stop is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.stop = signal.Signals(number).name
-
-    def __exit__(self, *error):
-        for number, handler in self.before.items():
-            if handler is not None:
-                signal.signal(number, handler)
-
-
-def fit(training: Training, progress: bool = True, tensorboard: bool = True) -> None:
+def fit(training, progress: bool = True, tensorboard: bool = True) -> None:
     """Train from the current step to the last, with checkpoints, log and, where the experiment asks for it, looks at held-out classes.
 
     Raises:
         RunError: the loss is no longer finite, the GPU is out of memory, too many pictures are damaged, or the disk is full; each says what to change.
         KeyboardInterrupt: after a checkpoint was written.
     """
-    experiment, total = training.experiment, training.times.steps
-    log = RunLog(training.run, training.step, tensorboard) if training.main else None
-    bar = tqdm(total=total, initial=training.step, desc=experiment.name, unit="step", disable=not progress or not training.main, dynamic_ncols=True)
+    total, log, clock = training.times.steps, RunLog(training.run, training.step, tensorboard) if training.main else None, Clock()
+    bar = tqdm(total=total, initial=training.step, desc=training.experiment.name, unit="step", disable=not (progress and training.main), dynamic_ncols=True)
     if training.step == 0:
         training.save()
-    stopped = _patience_is_over(training)
-    with _Wish() as wish, training.batches() as coming:
-        started, waited, since, images_seen = time.perf_counter(), 0.0, training.step, 0
-        try:
-            for batch in coming:
-                if stopped:
-                    break
-                indices, epoch = training.plan(training.step)
-                waited += batch.waited
-                value = _advance_or_explain(training, batch.images, training.labels_of(indices))
-                images_seen += len(indices)
-                bar.update()
-                last = training.step == total
-                if training.step % experiment.log_every == 0 or last:
-                    read = _finite(value, training)
-                    spent = time.perf_counter() - started
-                    if log is not None:
-                        log.line(step=training.step - 1, epoch=epoch, loss=read, lr=training.optimizers[0].param_groups[0]["lr"],
-                                 images_per_second=images_seen / spent, waited_for_data=waited / spent)
-                    bar.set_postfix(loss=f"{read:.4f}", **({"best": f"{training.best:.4f}"} if training.best_step >= 0 else {}))
-                    training.seconds += spent
-                    training.waited += waited
-                    started, waited, since, images_seen = time.perf_counter(), 0.0, training.step, 0
-                if training.times.validate_every and (training.step % training.times.validate_every == 0 or last):
-                    look(training, log)
-                    stopped = _patience_is_over(training)
-                if training.step % experiment.checkpoint_every == 0 or last or stopped:
-                    _finite(value, training)
-                    training.save()
-                if wish.stop is not None:
-                    training.save(together=False)
-                    if training.main:
-                        tqdm.write(f"stopped at step {training.step} ({wish.stop}); a checkpoint was written. The same command goes on from here")
-                    raise KeyboardInterrupt
-        finally:
-            bar.close()
-            if log is not None:
-                log.close()
-
-
-def look(training: Training, log: RunLog | None = None) -> float:
-    "Measure the held-out classes, keep the weights if they are the best so far, write a line to `validation.csv`."
-    metric = training.experiment.validate.metric
-    values = {name: float(measure()) for name, measure in training.held_out}
-    mean = sum(values.values()) / len(values)
-    better = mean > training.best
-    training.looks = 0 if better else training.looks + 1
-    if better:
-        training.best, training.best_step = mean, training.step
-    if training.main:
-        if better:
-            save_model(training.model, training.run, "best.safetensors")
-        path = training.run / "validation.csv"
-        kept = [row for row in path.read_text(encoding="utf-8").splitlines()[1:] if int(row.split(",", 1)[0]) < training.step] if path.exists() else []
-        head = ",".join(["step", metric, *(f"{metric} {name}" for name in values if len(values) > 1)])
-        line = ",".join([str(training.step), f"{mean:.6g}", *(f"{v:.6g}" for v in values.values() if len(values) > 1)])
-        write_atomic(path, "\n".join([head, *kept, line]) + "\n")
-        if log is not None and log.board is not None:
-            log.board.add_scalar(f"validation/{metric}", mean, training.step)
-    return mean
-
-
-def _patience_is_over(training: Training) -> bool:
-    return bool(training.experiment.validate.patience) and training.looks >= training.experiment.validate.patience
-
-
-def finish(training: Training) -> dict:
-    """Write `model.safetensors`: the best weights that validation saw, or the last ones where there was none.
-
-    Returns:
-        what `run.json` says of the run: steps, seconds, the share of time spent waiting for data, which weights were kept and why.
-    """
-    kept = {"step": training.step, "why": "the last step"}
-    if training.best_step >= 0:
-        training.model.load_state_dict(_read_weights(training.run / "best.safetensors"))
-        where = "the TEST set, as public code does" if training.experiment.validate.as_paper else "held-out training classes"
-        kept = {"step": training.best_step, "why": f"the best {training.experiment.validate.metric} on {where}", "value": training.best}
-    if training.main:
-        save_model(training.model, training.run)
-    return {"experiment": training.experiment.name, "steps": training.step, "seconds": round(training.seconds, 1),
-            "waited_for_data": round(training.waited / training.seconds, 4) if training.seconds else 0.0,
-            "processes": training.engine.num_processes, "weights": kept}
-
-
-def _finite(value: Tensor, training: Training) -> float:
-    read = float(value)
-    if not math.isfinite(read):
-        raise RunError(f"the loss is {read} at step {training.step}: lower optim.lr (now {training.experiment.optim.lr:g}), set optim.clip = 1.0, "
-                       f"or use optim.precision = \"float32\". The last checkpoint with finite weights is in {training.run / 'checkpoints'}")
-    return read
-
-
-def _advance_or_explain(training: Training, images: Tensor, labels: Tensor) -> Tensor:
-    try:
-        return training.advance(images, labels)
-    except torch.cuda.OutOfMemoryError:
-        batch, model, here = training.experiment.batch, training.experiment.model, len(images)
-        if model.batch_norm == "live":
-            mend = f"--set batch.classes={max(2, batch.classes // 2)}, or freeze the statistics and keep the batch: --set model.batch_norm=frozen_statistics --set batch.micro={max(1, here // 4)}"
-        else:
-            mend = f"--set batch.micro={max(1, (batch.micro or here) // 2)} (gradient caching: the same gradient in less memory)"
-        raise RunError(f"the GPU is out of memory with {batch.micro or here} images of {training.experiment.data.size} px at a time: try {mend}") from None
-
-# %% ../../nbs/14_training.ipynb #a2430079
-def save_model(model: EmbeddingModel, run: Path, name: str = "model.safetensors") -> None:
-    "Write a run's weights, atomically."
-    temporary = run / f".{name}"
-    try:
-        save_file({k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}, temporary, metadata={"format": "pt"})
-        _fsync(temporary)
-        os.replace(temporary, run / name)
-    except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
-        raise RunError(f"the weights could not be written to {run}: {error}. The checkpoints are intact: make room and start the same command again") from None
-
-
-def _read_weights(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise RunError(f"{path} is damaged: {error}. Start the training command again: it rewrites the file from the last checkpoint") from None
-
-
-def load_run(path, device: torch.device | str | None = None) -> tuple[EmbeddingModel, ImageTransform]:
-    """Model and transform of a run.
-
-    Args:
-        path: the folder that `smoothap train` wrote.
-        device: where the model goes; CUDA where it works, else the CPU.
-
-    Returns:
-        the model in evaluation mode, (N, C, H, W) in [0, 1] to (N, dim) unit rows, and the transform from a PIL picture to (C, H, W).
-
-    Raises:
-        RunError: no run there, no weights yet, damaged weights, or weights of another architecture.
-    """
-    path = Path(path)
-    if not (path / "experiment.toml").is_file():
-        raise RunError(f"{path} holds no run: name the folder that `smoothap train` wrote (it contains experiment.toml)")
-    experiment = load_experiment(str(path / "experiment.toml"))
-    experiment.model.weights = "none"  # all weights come from the run itself
-    weights = path / "model.safetensors"
-    if not weights.is_file():
-        raise RunError(f"{path} has no model.safetensors: its training is not finished; start the same command again to finish it")
-    device = torch.device(device) if device is not None else pick_device()
-    model = EmbeddingModel(experiment.model)
-    state = _read_weights(weights)
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        raise RunError(f"{weights} is a checkpoint of another architecture than {experiment.model.backbone} with {experiment.model.dim} dimensions "
-                       f"({str(error).splitlines()[1].strip()[:120]})") from None
-    return place(model, device).eval(), transform_for(experiment)
+    with bar, log or nullcontext(), Interruption() as interruption, training.batches() as coming:
+        clock.restart()
+        for batch in () if patience_is_over(training) else coming:
+            indices, epoch = training.plan(training.step)
+            try:
+                value = advance(training, batch.images, training.labels_of(indices))
+            except torch.cuda.OutOfMemoryError:
+                raise out_of_memory(training, len(batch.images)) from None
+            clock.count(len(indices), batch.waited)
+            bar.update()
+            if training.due("log"):
+                bar.set_postfix(loss=f"{write_line(training, clock, log, value, epoch):.4f}")
+            if training.due("look"):
+                look(training, log)
+            stop = patience_is_over(training)
+            if training.due("checkpoint") or stop:
+                finite(value, training)
+                training.save()
+            training.leave_if(interruption.wanted)
+            if stop:
+                break

@@ -16,9 +16,13 @@ from ..checks import ConfigError
 from ..data.datasets import Protocol, evaluate_protocols, test_protocols
 from ..data.embedding_files import read_embeddings, read_labels
 from ..metrics.dataset import evaluate
+from .checkpoints import write_atomic
 from .config import load_experiment
-from .loop import dataset_for, embed, environment, load_run, pick_device, place, read_log, write_atomic
+from .embedding import embed
+from .machine import environment, pick_device, place
 from .models import EmbeddingModel
+from .runs import load_run, read_log
+from .setup import dataset_for
 
 __all__ = ["COMPETITORS", "pixel_embeddings", "images_of_classes", "protocols_of", "measure", "default_metrics", "measure_files"]
 
@@ -50,7 +54,7 @@ def protocols_of(experiment) -> list[Protocol]:
     "The protocols of the experiment's data set, with the experiment's metrics and, where it asks for fewer test classes, those alone."
     root, settings = None if experiment.data.root == "none" else experiment.data.root, experiment.evaluate
     if experiment.data.name == "glyphs":
-        data = dataset_for(experiment, "test")
+        data = dataset_for(experiment.data, "test")
         protocols = [Protocol("test", data)]
     else:
         protocols = test_protocols(experiment.data.name, root, data=experiment.data, seed=experiment.seed)

@@ -10,9 +10,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from smoothap_nb.cli import commands as cli
-from smoothap_nb.train import measure as M
-from smoothap_nb.train import loop as T
-from toydata import ToyData, ToyNet
+from toydata import use_toys
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = [f"--set={s}" for s in ("data.size=16", "batch.classes=4", "batch.images=3", "optim.steps=4", "model.dim=8", "checkpoint_every=2", "log_every=1",
@@ -21,9 +19,7 @@ SETTINGS = [f"--set={s}" for s in ("data.size=16", "batch.classes=4", "batch.ima
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
-    for module in (T, M):
-        monkeypatch.setattr(module, "dataset_for", lambda experiment, split: ToyData(split, experiment.data.size))
-        monkeypatch.setattr(module, "EmbeddingModel", ToyNet)
+    use_toys(monkeypatch)
 
 
 def call(monkeypatch, capsys, *words):

@@ -724,7 +724,7 @@ def test_cli_faults_are_one_line(monkeypatch, capsys, tmp_path, words, says):
 # ---------------------------------------------------------------- a short training of each, through its protocol
 
 def short_training(name, root, folder, *more):
-    from smoothap_nb.train import loop as T
+    from smoothap_nb import train as T
     from smoothap_nb.train.config import load_experiment
 
     settings = (f"data.name={name}", f"data.root={root}", "data.size=32", "data.resize=36", "data.workers=1", "data.crop_scale=[0.5, 1.0]", "model.backbone=resnet18",
@@ -743,7 +743,7 @@ def short_training(name, root, folder, *more):
 @pytest.mark.miniature
 @pytest.mark.parametrize("name", NAMES)
 def test_short_training_and_protocol(name, miniatures, tmp_path):
-    from smoothap_nb.train.loop import embed
+    from smoothap_nb.train import embed
 
     source = "vggface2" if name == "ijbc" else name  # IJB-C is for testing only
     more = ("loss.name=h_ap",) if name == "inat_full" else ()

@@ -9,20 +9,18 @@ import torch
 
 from smoothap_nb.data import embedding_files as E
 from smoothap_nb.show import report as R
-from smoothap_nb.train import loop as T
+from smoothap_nb import train as T
 from smoothap_nb.train import measure as M
 from smoothap_nb.metrics.flat import average_precision
 from test_loop import tiny
-from toydata import ToyData, ToyNet
+from toydata import ToyData, use_toys
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     "A finished toy run, measured, with its page."
     patch = pytest.MonkeyPatch()
-    for module in (T, M):
-        patch.setattr(module, "dataset_for", lambda experiment, split: ToyData(split, experiment.data.size))
-        patch.setattr(module, "EmbeddingModel", ToyNet)
+    use_toys(patch)
     path = tmp_path_factory.mktemp("run") / "run"
     experiment = tiny(optim__steps=80)
     training = T.prepare(experiment, T.open_run(path, experiment), torch.device("cpu"))

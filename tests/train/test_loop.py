@@ -15,10 +15,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from smoothap_nb.train import loop as T
+from smoothap_nb import train as T
 from smoothap_nb.checks import ConfigError
+from smoothap_nb.train import checkpoints, loop, setup
 from smoothap_nb.train.config import experiment_from_dict
-from toydata import ToyData, ToyNet
+from smoothap_nb.train.machine import pick_precision
+from smoothap_nb.train.objectives import LOSSES, Objective, loss_from_config
+from smoothap_nb.train.optimizers import optimizers_for
+from smoothap_nb.train.runs import RunLog
+from toydata import ToyData, ToyNet, use_toys
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,8 +40,7 @@ def tiny(**changes):
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
-    monkeypatch.setattr(T, "dataset_for", lambda experiment, split: ToyData(split, experiment.data.size))
-    monkeypatch.setattr(T, "EmbeddingModel", ToyNet)
+    use_toys(monkeypatch)
 
 
 def started(path, experiment=None):
@@ -54,9 +58,9 @@ def equal(a, b):
 
 
 def test_rate_climbs_then_falls():
-    rates = [T.rate_at(s, 100, 10) for s in range(100)]
+    rates = [loop.rate_at(s, 100, 10) for s in range(100)]
     assert all(0 < r <= 1 for r in rates) and rates[:10] == sorted(rates[:10]) and rates[10:] == sorted(rates[10:], reverse=True)
-    assert rates[10] == 1 and rates[-1] < .001 and T.rate_at(99, 100, 0, "constant") == 1
+    assert rates[10] == 1 and rates[-1] < .001 and loop.rate_at(99, 100, 0, "constant") == 1
 
 
 def test_one_seed_one_result(tmp_path):
@@ -71,7 +75,7 @@ def test_resume_gives_the_same_bits(tmp_path, stop):
     half = started(tmp_path / "half")
     half.save()
     for _ in range(stop):
-        half.advance(*half.fetch(half.step)[:2])
+        T.advance(half, *half.fetch(half.step)[:2])
         if half.step % 4 == 0:
             half.save()
     resumed = started(tmp_path / "half")
@@ -91,7 +95,7 @@ def test_loss_falls(tmp_path):
 def test_log_forgets_what_will_be_done_again(tmp_path):
     run_all(started(tmp_path / "run"))
     assert [r["step"] for r in T.read_log(tmp_path / "run")] == [1, 3, 5, 7, 9]
-    T.RunLog(tmp_path / "run", step=4, tensorboard=False)
+    RunLog(tmp_path / "run", step=4, tensorboard=False)
     assert [r["step"] for r in T.read_log(tmp_path / "run")] == [1, 3]
     with open(tmp_path / "run" / "log.csv", "a") as file:
         file.write("5,0,0.")  # a crash in the middle of a line
@@ -100,16 +104,16 @@ def test_log_forgets_what_will_be_done_again(tmp_path):
         file.write("7,0.01,300,0.1")  # every field is there, but is the last one whole?
     assert [r["step"] for r in T.read_log(tmp_path / "run")] == [1, 3]
     (tmp_path / "run" / "log.csv").write_text("step,epo")  # not even the header
-    assert T.read_log(tmp_path / "run") == [] and T.RunLog(tmp_path / "run", step=4, tensorboard=False)
+    assert T.read_log(tmp_path / "run") == [] and RunLog(tmp_path / "run", step=4, tensorboard=False)
 
 
 def test_log_is_never_half_rewritten(tmp_path, monkeypatch):
     "A run killed while it forgets lines keeps the old ones."
     run_all(started(tmp_path / "run"))
     before = T.read_log(tmp_path / "run")
-    monkeypatch.setattr(T.os, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))  # as late as a kill can come
+    monkeypatch.setattr(checkpoints.os, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))  # as late as a kill can come
     with pytest.raises(KeyboardInterrupt):
-        T.RunLog(tmp_path / "run", step=4, tensorboard=False)
+        RunLog(tmp_path / "run", step=4, tensorboard=False)
     assert T.read_log(tmp_path / "run") == before
 
 
@@ -128,17 +132,18 @@ def test_tensorboard_reads_back(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_leaves_a_checkpoint(tmp_path, monkeypatch, number):
     training = started(tmp_path / "run")
-    advance, before = training.advance, signal.getsignal(number)
+    advance, before = loop.advance, signal.getsignal(number)
 
-    def interrupted(images, labels):
+    def interrupted(training, images, labels):
         if training.step == 6:
             os.kill(os.getpid(), number)  # arrives inside the step, which is finished first
-        return advance(images, labels)
+        return advance(training, images, labels)
 
-    monkeypatch.setattr(training, "advance", interrupted)
+    monkeypatch.setattr(loop, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
         T.fit(training, progress=False, tensorboard=False)
     assert signal.getsignal(number) is before
+    monkeypatch.setattr(loop, "advance", advance)
     resumed = started(tmp_path / "run")
     assert resumed.resume() and resumed.step == 7
     assert equal(run_all(resumed), run_all(started(tmp_path / "whole")))
@@ -160,7 +165,7 @@ def test_full_disk_keeps_the_checkpoint_before(tmp_path, monkeypatch):
         Path(args[1]).write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(T, "save_file", full)
+    monkeypatch.setattr(checkpoints, "save_file", full)
     training.step = 4
     with pytest.raises(T.RunError, match="No space left.*intact.*make room"):
         training.save()
@@ -227,7 +232,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch):
 
 
 def test_one_class_is_refused_before_any_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(T, "dataset_for", lambda e, s: ToyData(s, 16, classes=1))
+    monkeypatch.setattr(setup, "dataset_for", lambda pictures, split, seed=0: ToyData(split, 16, classes=1))
     with pytest.raises(ValueError, match="only 1 classes have two images"):
         started(tmp_path / "run")
 
@@ -236,17 +241,17 @@ def test_one_class_is_refused_before_any_work(tmp_path, monkeypatch):
                                         ({"name": "smooth_ap", "tau": 0.0}, "tau must be"), ({"name": "smooth_ap", "tau": -1.0}, "tau must be")])
 def test_losses_that_cannot_be_had(loss, says):
     with pytest.raises(ConfigError, match=says):
-        T.loss_from_config(loss)
+        loss_from_config(loss)
 
 
 def test_every_loss_by_name():
-    for name in T.LOSSES:
-        assert callable(T.loss_from_config({"name": name}))
+    for name in LOSSES:
+        assert callable(loss_from_config({"name": name}))
 
 
 def test_float16_needs_cuda():
     with pytest.raises(ConfigError, match="needs a CUDA device"):
-        T.pick_precision("float16", torch.device("cpu"))
+        pick_precision("float16", torch.device("cpu"))
 
 
 # A finished run
@@ -290,10 +295,11 @@ def test_runs_that_cannot_be_loaded(finished, tmp_path):
 DRIVER = """
 import sys; sys.path[:0] = {tests!r}
 import torch; torch.set_num_threads(1)
-from smoothap_nb.train import loop as T
+import pytest
+from smoothap_nb import train as T
 from test_loop import tiny
-from toydata import ToyData, ToyNet
-T.dataset_for, T.EmbeddingModel = (lambda e, s: ToyData(s, e.data.size)), ToyNet
+from toydata import use_toys
+use_toys(pytest.MonkeyPatch())
 e = tiny(optim__steps=60, checkpoint_every=3, log_every=1)
 t = T.prepare(e, T.open_run(sys.argv[1], e), torch.device("cpu"))
 t.resume()
@@ -338,7 +344,7 @@ def test_mixed_precision_on_cuda(tmp_path):
         assert all(map(math.isfinite, losses)) and losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("name", sorted(T.LOSSES))
+@pytest.mark.parametrize("name", sorted(LOSSES))
 def test_every_loss_trains_and_resumes(tmp_path, name):
     "Proxies and hierarchical labels included: one checkpoint brings them back to the bit."
     experiment = tiny(loss={"name": name})
@@ -346,7 +352,7 @@ def test_every_loss_trains_and_resumes(tmp_path, name):
     run_all(whole)
     half = started(tmp_path / "half", experiment)
     for _ in range(4):
-        half.advance(*half.fetch(half.step)[:2])
+        T.advance(half, *half.fetch(half.step)[:2])
     half.save()
     resumed = started(tmp_path / "half", experiment)
     assert resumed.resume()
@@ -358,15 +364,15 @@ def test_every_loss_trains_and_resumes(tmp_path, name):
 # The papers' schedules
 
 def test_step_schedule_and_floor():
-    rates = [T.rate_at(s, 10, 0, "step", milestones=(4, 8), gamma=0.3) for s in range(10)]
+    rates = [loop.rate_at(s, 10, 0, "step", milestones=(4, 8), gamma=0.3) for s in range(10)]
     assert rates == [1.0] * 4 + [0.3] * 4 + [0.3 ** 2] * 2
-    assert T.rate_at(100, 100, floor=0.1) == pytest.approx(0.1) and T.rate_at(50, 100, floor=0.1) == pytest.approx(0.55)
+    assert loop.rate_at(100, 100, floor=0.1) == pytest.approx(0.1) and loop.rate_at(50, 100, floor=0.1) == pytest.approx(0.55)
 
 
 def test_epochs_count_steps():
-    times = T.timetable(tiny(optim__epochs=5, optim__warmup=1, optim__head_warmup=2, optim__milestones=[3, 4], validate__every=1), batches=7)
-    assert times == T.Timetable(35, 7, 14, (21, 28), 7)
-    assert T.timetable(tiny(), batches=7) == T.Timetable(10, 2, 0, (), 0)
+    times = loop.timetable(tiny(optim__epochs=5, optim__warmup=1, optim__head_warmup=2, optim__milestones=[3, 4]).optim, 1, batches=7)
+    assert times == loop.Timetable(35, 7, 14, (21, 28), 7)
+    assert loop.timetable(tiny().optim, 0, batches=7) == loop.Timetable(10, 2, 0, (), 0)
     assert times.share(13, tiny().optim) == times.share(14, tiny().optim)  # the schedule stands still while the head warms up
 
 
@@ -375,7 +381,7 @@ def test_head_warmup_leaves_the_backbone_alone(tmp_path):
     before = {k: v.clone() for k, v in training.model.state_dict().items() if "running" not in k and "num_batches" not in k}
     moved = []
     for _ in range(4):
-        training.advance(*training.fetch(training.step)[:2])
+        T.advance(training, *training.fetch(training.step)[:2])
         now = training.model.state_dict()
         moved.append({k for k in before if not torch.equal(before[k], now[k])})
     assert moved[2] == {"head.weight", "head.bias"} and any(k.startswith("features") for k in moved[3])
@@ -388,7 +394,7 @@ def test_proxies_have_their_own_optimiser(tmp_path):
     (group,) = training.optimizers[1].param_groups
     assert group["peak_lr"] == 10.0 and group["weight_decay"] == 0 and [id(p) for p in group["params"]] == [id(p) for p in training.loss.parameters()]
     before = [p.clone() for p in training.loss.parameters()]
-    training.advance(*training.fetch(0)[:2])
+    T.advance(training, *training.fetch(0)[:2])
     assert not any(torch.equal(a, b) for a, b in zip(before, training.loss.parameters()))
     training.save()
     again = started(tmp_path / "run", experiment)
@@ -397,13 +403,13 @@ def test_proxies_have_their_own_optimiser(tmp_path):
 
 def test_decay_of_scales_and_biases():
     model = ToyNet(tiny().model)
-    of = lambda decay: {g["name"] + str(i): g["weight_decay"] for i, g in enumerate(T.optimizers_for(model, torch.nn.Identity(), tiny(optim__decay=decay))[0].param_groups)}
+    of = lambda decay: {g["name"] + str(i): g["weight_decay"] for i, g in enumerate(optimizers_for(model, torch.nn.Identity(), tiny(optim__decay=decay).optim)[0].param_groups)}
     assert sorted(set(of("weights").values())) == [0, 1e-4] and set(of("all").values()) == {1e-4}
 
 
 # Gradient caching, mixed losses, memory
 
-@pytest.mark.parametrize("name", sorted(T.LOSSES))
+@pytest.mark.parametrize("name", sorted(LOSSES))
 def test_gradient_caching_gives_the_direct_gradient(tmp_path, name):
     frozen = {"model__batch_norm": "frozen_statistics", "loss": {"name": name}}
     grads = {}
@@ -414,7 +420,7 @@ def test_gradient_caching_gives_the_direct_gradient(tmp_path, name):
             optimizer.step = lambda: None
         images, labels, _ = training.fetch(0)
         torch.manual_seed(0)
-        training.advance(images.double(), labels)
+        T.advance(training, images.double(), labels)
         grads[micro] = torch.cat([p.grad.flatten() for p in training.model.parameters()])
     torch.testing.assert_close(grads[0], grads[5], rtol=1e-9, atol=1e-12)
     assert grads[0].abs().max() > 0
@@ -433,7 +439,7 @@ def test_weighted_losses_with_memory_train_and_resume(tmp_path):
     assert whole.loss.losses[0].filled == 30
     half = started(tmp_path / "half", experiment)
     for _ in range(5):
-        half.advance(*half.fetch(half.step)[:2])
+        T.advance(half, *half.fetch(half.step)[:2])
     half.save()
     resumed = started(tmp_path / "half", experiment)
     assert resumed.resume() and resumed.loss.losses[0].filled == 30
@@ -444,7 +450,7 @@ def test_memory_waits_for_its_start(tmp_path):
     training = started(tmp_path / "run", tiny(memory__size=30, memory__start=3))
     filled = []
     for _ in range(5):
-        training.advance(*training.fetch(training.step)[:2])
+        T.advance(training, *training.fetch(training.step)[:2])
         filled.append(training.loss.losses[0].filled)
     assert filled == [0, 0, 0, 12, 24]
 
@@ -459,7 +465,7 @@ def test_the_best_weights_are_kept(tmp_path, monkeypatch):
         weights[training.step] = {k: v.clone() for k, v in training.model.state_dict().items()}
         return next(values)
 
-    training.held_out = [("validation", measure)]
+    training.held_out = [("validation", lambda rows: measure())]
     T.fit(training, progress=False, tensorboard=False)
     facts = T.finish(training)
     assert training.step == 10 and facts["weights"] == {"step": 4, "why": "the best mAP on held-out training classes", "value": .5}
@@ -471,7 +477,7 @@ def test_patience_stops_and_a_stopped_run_stays_stopped(tmp_path):
     experiment = tiny(validate={"every": 1, "patience": 2})
     training = started(tmp_path / "run", experiment)
     values = iter([.5, .4, .3, .9, .9])
-    training.held_out = [("validation", lambda: next(values))]
+    training.held_out = [("validation", lambda rows: next(values))]
     T.fit(training, progress=False, tensorboard=False)
     assert training.step == 3
     again = started(tmp_path / "run", experiment)
@@ -508,13 +514,13 @@ def test_harmless_settings_may_change(tmp_path):
 
 
 def test_out_of_memory_names_the_setting(tmp_path, monkeypatch):
-    def full(images, labels):
+    def full(training, images, labels):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
     for changes, says in (({}, "batch.classes=2.*frozen_statistics.*batch.micro=3"), ({"model__batch_norm": "frozen"}, "batch.micro=6"),
                           ({"model__batch_norm": "frozen", "batch__micro": 5}, "batch.micro=2")):
         training = started(tmp_path / says[-1] , tiny(**changes))
-        monkeypatch.setattr(training, "advance", full)
+        monkeypatch.setattr(loop, "advance", full)
         with pytest.raises(T.RunError, match=f"(?s)out of memory.*{says}"):
             T.fit(training, progress=False, tensorboard=False)
 
@@ -524,13 +530,15 @@ def test_out_of_memory_names_the_setting(tmp_path, monkeypatch):
 TOGETHER = """
 import json, sys; sys.path[:0] = {tests!r}
 import torch; torch.set_num_threads(1)
-from smoothap_nb.train import loop as T
+import pytest
+from smoothap_nb import train as T
+from smoothap_nb.train.machine import engine_for
 from test_loop import frozen_tiny
-from toydata import ToyData, ToyNet
+from toydata import use_toys
 from pathlib import Path
 from safetensors.torch import save_file
-T.dataset_for, T.EmbeddingModel = (lambda e, s: ToyData(s, e.data.size)), ToyNet
-engine = T.engine_for(cpu=True)
+use_toys(pytest.MonkeyPatch())
+engine = engine_for(cpu=True)
 for name, changes in json.loads({cases!r}).items():
     e = frozen_tiny(**changes)
     run = Path({out!r}) / name
@@ -551,7 +559,7 @@ def frozen_tiny(**changes):
 
 def test_two_processes_equal_one(tmp_path, monkeypatch):
     "Every loss; gradient caching, memory, a mixed loss, validation: two gloo processes, odd batches, against this one."
-    cases = {name: {"loss": {"name": name}} for name in sorted(T.LOSSES)}
+    cases = {name: {"loss": {"name": name}} for name in sorted(LOSSES)}
     cases["noisy"] = {"loss": {"name": "blackbox_ap", "noise": True}}
     cases["cached"] = {"batch__micro": 2}
     cases["mixed"] = {"loss": {"terms": [{"name": "smooth_ap", "weight": 0.5}, {"name": "cluster"}]}, "memory__size": 20}
@@ -574,8 +582,6 @@ def test_two_processes_equal_one(tmp_path, monkeypatch):
 
 
 def test_a_term_may_see_the_labels_of_one_level():
-    from smoothap_nb.train.objectives import Objective
-
     rows = torch.nn.functional.normalize(torch.randn(12, 8, generator=torch.Generator().manual_seed(0)), dim=1)
     labels = torch.stack([torch.arange(12) // 6, torch.arange(12) // 3], 1)
     both = Objective({"terms": [{"name": "smooth_ap", "level": 1}, {"name": "smooth_ap", "level": 2}]})(rows, labels)
@@ -588,8 +594,6 @@ def test_a_term_may_see_the_labels_of_one_level():
 
 
 def test_a_word_as_weight_is_the_losss_own():
-    from smoothap_nb.train.objectives import Objective
-
     assert Objective({"name": "recall", "weight": "log"}).losses[0].weight == "log"
     assert Objective({"terms": [{"name": "recall", "weight": 0.5}]}).weights == [0.5]
 
@@ -608,6 +612,4 @@ def test_a_compiled_network_trains_and_is_saved_plain(tmp_path):
 
 
 def test_margins_of_many_levels_pass_the_trial_of_settings():
-    from smoothap_nb.train.objectives import Objective
-
     assert len(Objective({"name": "csl", "margins": [0.4, 0.3, 0.2]}).losses[0].margins) == 3

@@ -1,0 +1,150 @@
+"""Files that are whole or absent: checkpoints, weights, and what brings a run back to the bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from ..checks import reason
+
+__all__ = ['RunError', 'write_atomic', 'save_checkpoint', 'load_checkpoint', 'pack', 'unpack', 'random_states', 'restore_random', 'save_model',
+           'read_weights']
+
+
+class RunError(RuntimeError):
+    "A run that cannot start or go on; the message says why and what to do."
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_atomic(path: Path, text: str) -> None:
+    "Write a text file so that it is old or new, never half."
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        _fsync(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], state: dict, keep: int = 2) -> Path:
+    """Write `folder`/step-N whole or not at all, then delete all but the newest `keep`.
+
+    Raises:
+        RunError: the disk is full or read-only; what was there before is untouched.
+    """
+    final = folder / f"step-{step:08d}"
+    temporary = folder / f".writing-{step:08d}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        save_file({k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()}, temporary / "state.safetensors")
+        (temporary / "state.json").write_text(json.dumps(state), encoding="utf-8")
+        for path in (temporary / "state.safetensors", temporary / "state.json", temporary):
+            _fsync(path)
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(temporary, final)
+        _fsync(folder)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise RunError(f"the checkpoint of step {step} could not be written to {folder}: {error}. The checkpoints before it are intact: make "
+                       f"room (about {sum(v.numel() * v.element_size() for v in tensors.values()) / 2**20:.0f} MB), then start the same command again") from None
+    for old in sorted(folder.glob("step-*"))[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict] | None:
+    "The newest checkpoint that can be read, or None; a damaged one is named and passed over."
+    for path in sorted(folder.glob("step-*"), reverse=True):
+        try:
+            return load_file(path / "state.safetensors"), json.loads((path / "state.json").read_text(encoding="utf-8"))
+        except (OSError, SafetensorError, ValueError) as error:
+            tqdm.write(f"passed over damaged checkpoint {path}: {reason(error)}")
+    return None
+
+
+def pack(model: nn.Module, optimizers: list[torch.optim.Optimizer], loss: nn.Module) -> tuple[dict[str, Tensor], dict]:
+    "Tensors and numbers that bring model, loss and optimisers back."
+    tensors = {f"model.{k}": v for k, v in model.state_dict().items()}
+    tensors |= {f"loss.{k}": v for k, v in loss.state_dict().items()}
+    tensors |= {f"random.{k}": v for k, v in random_states().items()}
+    state = {"optimizers": []}
+    for place, optimizer in enumerate(optimizers):
+        saved, numbers = optimizer.state_dict(), {}
+        for index, entries in saved["state"].items():
+            for key, value in entries.items():
+                if isinstance(value, Tensor):
+                    tensors[f"optimizer{place}.{index}.{key}"] = value
+                else:
+                    numbers[f"{index}.{key}"] = value
+        state["optimizers"].append({"groups": saved["param_groups"], "numbers": numbers})
+    return tensors, state
+
+
+def unpack(tensors: dict[str, Tensor], state: dict, model: nn.Module, optimizers: list[torch.optim.Optimizer], loss: nn.Module) -> None:
+    "Put a checkpoint back into model, loss, optimisers and random generators."
+    part = lambda name: {k[len(name) + 1:]: v for k, v in tensors.items() if k.startswith(f"{name}.")}
+    model.load_state_dict(part("model"))
+    loss.load_state_dict(part("loss"))
+    for place, (optimizer, saved) in enumerate(zip(optimizers, state["optimizers"], strict=True)):
+        entries: dict[int, dict] = {}
+        for key, value in [*part(f"optimizer{place}").items(), *saved["numbers"].items()]:
+            index, name = key.split(".", 1)
+            entries.setdefault(int(index), {})[name] = value
+        optimizer.load_state_dict({"state": entries, "param_groups": saved["groups"]})
+    restore_random(part("random"))
+
+
+def random_states() -> dict[str, Tensor]:
+    "Where torch's random generators stand in this process."
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    states = {f"cpu{rank}": torch.get_rng_state()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        states[f"cuda{rank}"] = torch.cuda.get_rng_state()
+    return states
+
+
+def restore_random(states: dict[str, Tensor]) -> None:
+    "Put this process's generators back; a process that was not there when the checkpoint was written keeps its own."
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    if f"cpu{rank}" in states:
+        torch.set_rng_state(states[f"cpu{rank}"])
+    if f"cuda{rank}" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states[f"cuda{rank}"])
+
+
+def save_model(model: EmbeddingModel, run: Path, name: str = "model.safetensors") -> None:
+    "Write a run's weights, atomically."
+    temporary = run / f".{name}"
+    try:
+        save_file({k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}, temporary, metadata={"format": "pt"})
+        _fsync(temporary)
+        os.replace(temporary, run / name)
+    except (OSError, SafetensorError) as error:
+        temporary.unlink(missing_ok=True)
+        raise RunError(f"the weights could not be written to {run}: {error}. The checkpoints are intact: make room and start the same command again") from None
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise RunError(f"{path} is damaged: {error}. Start the training command again: it rewrites the file from the last checkpoint") from None

@@ -1,0 +1,83 @@
+"""What a run stands on: device, number format, processes, and the versions that a number must be read with."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..checks import ConfigError
+
+__all__ = ['pick_device', 'place', 'pick_precision', 'engine_for', 'environment']
+
+
+def pick_device() -> torch.device:
+    "CUDA where it works, else the CPU."
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def place(model: nn.Module, device: torch.device) -> nn.Module:
+    "Move a model to its device, in the memory layout that is fast there: channels last on CUDA; on a CPU it costs time."
+    return model.to(device, memory_format=torch.channels_last if device.type == "cuda" else torch.contiguous_format)
+
+
+def pick_precision(wanted: str, device: torch.device) -> torch.dtype:
+    "The number format of the forward pass; `auto` is bfloat16 on CUDA (float16 on cards without it) and float32 on a CPU."
+    if wanted == "auto":
+        return torch.float32 if device.type == "cpu" else (torch.bfloat16 if _computes_bfloat16(device) else torch.float16)
+    if wanted == "float16" and device.type == "cpu":
+        raise ConfigError("optim.precision = \"float16\" needs a CUDA device; use \"float32\" or \"bfloat16\" on a CPU")
+    return getattr(torch, wanted)
+
+
+def _computes_bfloat16(device: torch.device) -> bool:
+    "Does the card compute in bfloat16 itself? (torch also says yes where it would emulate it, at a fraction of the speed.)"
+    return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def engine_for(cpu: bool = False):
+    "accelerate's view of the processes: one, or as many as `torchrun` or `accelerate launch` started."
+    from accelerate import Accelerator
+
+    return Accelerator(device_placement=False, cpu=cpu and int(os.environ.get("WORLD_SIZE", 1)) > 1)
+
+
+def environment(device: torch.device) -> dict:
+    "What a number must be read with: versions and hardware."
+    import torchvision
+
+    hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    return {"python": platform.python_version(), "torch": torch.__version__, "torchvision": torchvision.__version__, "numpy": np.__version__,
+            "smoothap_nb": _version(), "commit": _commit(), "device": device.type, "hardware": hardware, "threads": torch.get_num_threads(),
+            "system": f"{platform.system()} {platform.machine()}"}
+
+
+def _processor() -> str:
+    try:
+        names = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+        return f"{names[0]}, {len(names)} cores"
+    except (OSError, IndexError):
+        return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
+
+
+def _version() -> str:
+    from smoothap_nb import __version__
+
+    return __version__
+
+
+def _commit() -> str:
+    "The commit of the checkout that this module lies in, with a + where files were changed; 'unknown' outside one."
+    import subprocess
+
+    home = Path(__file__).resolve()
+    try:
+        ask = lambda *words: subprocess.run(["git", "-C", str(home.parent), *words], capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        ask("ls-files", "--error-unmatch", home.name)  # an installed copy in somebody's checkout is not that commit
+        return ask("rev-parse", "--short=12", "HEAD") + ("+" if ask("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"

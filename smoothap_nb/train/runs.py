@@ -1,0 +1,151 @@
+"""A run's folder: what may stand in it, its log, and the finished model."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+import torch
+from tqdm.auto import tqdm
+
+from ..data.loading import PhotoTransform
+from ..data.settings import DataConfig
+from .checkpoints import RunError, read_weights, write_atomic
+from .config import Experiment, load_experiment, to_toml
+from .machine import pick_device, place
+from .models import EmbeddingModel, ImageTransform
+
+__all__ = ['HARMLESS', 'open_run', 'RunLog', 'read_log', 'transform_for', 'load_run']
+
+
+HARMLESS = {"description", "checkpoint_every", "log_every", "data.root", "data.workers", "data.cache", "evaluate.batch"}  # a run may go on with others of these
+
+
+def open_run(run: Path, experiment: Experiment, fresh: bool = False) -> Path:
+    """Make or reopen the folder of a run.
+
+    Raises:
+        RunError: a file in its place, a folder that cannot be written, another experiment in it.
+    """
+    run = Path(run)
+    if run.exists() and not run.is_dir():
+        raise RunError(f"{run} is a file; name a folder for the run (--run)")
+    described = run / "experiment.toml"
+    try:
+        if fresh and described.exists():
+            shutil.rmtree(run)
+        run.mkdir(parents=True, exist_ok=True)
+        if described.exists():
+            there = load_experiment(str(described))
+            different = _difference(there.to_dict(), experiment.to_dict())
+            if different:
+                raise RunError(f"{run} holds a run with other settings ({'; '.join(different)}). Name another folder with --run, "
+                               "or start over with --fresh")
+        elif any(run.iterdir()):
+            raise RunError(f"{run} is not empty and holds no run; name another folder with --run")
+        write_atomic(described, to_toml(experiment))
+    except OSError as error:
+        raise RunError(f"{run} cannot be written: {error.strerror or error}. Name a folder on a disk with room that you may write to (--run)") from None
+    return run
+
+
+def _difference(old: dict, new: dict, where: str = "") -> list[str]:
+    "Each setting in which two experiments differ, as 'key: old -> new'."
+    out = []
+    for key in sorted({*old, *new}):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            out += _difference(a, b, f"{where}{key}.")
+        elif a != b and f"{where}{key}" not in HARMLESS:
+            out.append(f"{where}{key}: {a!r} -> {b!r}")
+    return out
+
+
+class RunLog:
+    "Lines of `log.csv` and TensorBoard scalars; reopened at `step`, it forgets what came after."
+
+    FIELDS = ("step", "epoch", "loss", "lr", "images_per_second", "waited_for_data")
+
+    def __init__(self, run: Path, step: int = 0, tensorboard: bool = True):
+        self.path = run / "log.csv"
+        kept = [row for row in read_log(run) if row["step"] < step]
+        write_atomic(self.path, "".join(",".join(map(str, line)) + "\n" for line in (self.FIELDS, *(row.values() for row in kept))))
+        self.board = None
+        if tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+
+                self.board = SummaryWriter(run / "tensorboard", purge_step=step)
+            except ImportError:
+                tqdm.write("TensorBoard is not installed: only log.csv is written (pip install tensorboard)")
+
+    def line(self, **values) -> None:
+        with open(self.path, "a", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, self.FIELDS, lineterminator="\n").writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in values.items()})
+        for key in self.FIELDS[2:]:
+            self.scalar(key, values[key], values["step"])
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        "A number for TensorBoard alone."
+        if self.board is not None:
+            self.board.add_scalar(name, value, step)
+
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self.board is not None:
+            self.board.close()
+
+
+def read_log(run: Path) -> list[dict]:
+    "The lines of a run's `log.csv` as numbers; a line cut off by a crash is left out."
+    path, rows = Path(run) / "log.csv", []
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    for row in csv.DictReader(text[:text.rfind("\n") + 1].splitlines()):
+        try:
+            rows.append({k: int(row[k]) if k in ("step", "epoch") else float(row[k]) for k in RunLog.FIELDS})
+        except (KeyError, TypeError, ValueError):
+            continue
+    return rows
+
+
+def transform_for(pictures: DataConfig) -> ImageTransform | PhotoTransform:
+    "How a user's own picture is prepared for a model that was trained on such pictures."
+    return ImageTransform(pictures.size, gray=True, fit="pad") if pictures.name == "glyphs" else PhotoTransform.from_config(pictures)
+
+
+def load_run(path, device: torch.device | str | None = None) -> tuple[EmbeddingModel, ImageTransform]:
+    """Model and transform of a run.
+
+    Args:
+        path: the folder that `smoothap train` wrote.
+        device: where the model goes; CUDA where it works, else the CPU.
+
+    Returns:
+        the model in evaluation mode, (N, C, H, W) in [0, 1] to (N, dim) unit rows, and the transform from a PIL picture to (C, H, W).
+
+    Raises:
+        RunError: no run there, no weights yet, damaged weights, or weights of another architecture.
+    """
+    path = Path(path)
+    if not (path / "experiment.toml").is_file():
+        raise RunError(f"{path} holds no run: name the folder that `smoothap train` wrote (it contains experiment.toml)")
+    experiment = load_experiment(str(path / "experiment.toml"))
+    experiment.model.weights = "none"  # all weights come from the run itself
+    weights = path / "model.safetensors"
+    if not weights.is_file():
+        raise RunError(f"{path} has no model.safetensors: its training is not finished; start the same command again to finish it")
+    device = torch.device(device) if device is not None else pick_device()
+    model = EmbeddingModel(experiment.model)
+    state = read_weights(weights)
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise RunError(f"{weights} is a checkpoint of another architecture than {experiment.model.backbone} with {experiment.model.dim} dimensions "
+                       f"({str(error).splitlines()[1].strip()[:120]})") from None
+    return place(model, device).eval(), transform_for(experiment.data)
