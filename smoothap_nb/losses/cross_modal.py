@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from smoothap_nb.checks import check_choice, check_embeddings, check_positive, check_references, check_relevance, check_scores
 from smoothap_nb.losses.base import mean_over_queries
 from smoothap_nb.losses.smooth import smooth_ap
+from smoothap_nb.metrics.two_galleries import relevance_from_ids
 from smoothap_nb.similarity import cosine_scores
 def over_positives(costs: Tensor, queries: Tensor, relevance: Tensor) -> Tensor:
     "(Q,) mean of the costs of each query's positives; `queries` says whose they are. NaN for a query without positives."
@@ -132,27 +133,6 @@ LOSSES = {  # name -> the function and its own setting
     "triplet": {"cost": triplet, "margin": 0.2},
     "hardest_triplet": {"cost": hardest_triplet, "margin": 0.2},
 }
-
-
-def relevance_from_ids(image_ids: Tensor, images: int, texts: int) -> Tensor:
-    """(images, texts) bool from the row of the picture that each text describes.
-
-    Args:
-        image_ids: (texts,) integers, rows of `images`.
-        images, texts: how many there are.
-
-    Raises:
-        TypeError: not integers.
-        ValueError: another number than there are texts, or a row that does not exist.
-    """
-    if not isinstance(image_ids, Tensor) or image_ids.is_floating_point() or image_ids.dtype == torch.bool:
-        raise TypeError("image_ids must be a torch.Tensor of integers: for each text the row of its picture in `images`")
-    if image_ids.shape != (texts,):
-        raise ValueError(f"image_ids have shape {tuple(image_ids.shape)}, there are {texts} texts: one row number per text is needed")
-    if image_ids.device.type == "cpu" and not 0 <= int(image_ids.min()) <= int(image_ids.max()) < images:
-        raise ValueError(f"image_ids must lie in 0 ... {images - 1} (rows of `images`), got {int(image_ids.min())} ... {int(image_ids.max())}: "
-                         "number the pictures of this batch, not those of the data set")
-    return torch.arange(images, device=image_ids.device)[:, None] == image_ids
 class CrossModalLoss(nn.Module):
     """A ranking loss between two galleries: every picture ranks the texts, every text ranks the pictures.
 

@@ -7,12 +7,32 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from smoothap_nb.losses.cross_modal import relevance_from_ids
 from smoothap_nb.metrics.flat import average_precision
 from smoothap_nb.checks import TIES, check_choice, check_count, check_embeddings, check_references
 from smoothap_nb.similarity import cosine_scores
 
 DIRECTIONS = ("image->text", "text->image")
+
+
+def relevance_from_ids(image_ids: Tensor, images: int, texts: int) -> Tensor:
+    """(images, texts) bool from the row of the picture that each text describes.
+
+    Args:
+        image_ids: (texts,) integers, rows of `images`.
+        images, texts: how many there are.
+
+    Raises:
+        TypeError: not integers.
+        ValueError: another number than there are texts, or a row that does not exist.
+    """
+    if not isinstance(image_ids, Tensor) or image_ids.is_floating_point() or image_ids.dtype == torch.bool:
+        raise TypeError("image_ids must be a torch.Tensor of integers: for each text the row of its picture in `images`")
+    if image_ids.shape != (texts,):
+        raise ValueError(f"image_ids have shape {tuple(image_ids.shape)}, there are {texts} texts: one row number per text is needed")
+    if image_ids.device.type == "cpu" and not 0 <= int(image_ids.min()) <= int(image_ids.max()) < images:
+        raise ValueError(f"image_ids must lie in 0 ... {images - 1} (rows of `images`), got {int(image_ids.min())} ... {int(image_ids.max())}: "
+                         "number the pictures of this batch, not those of the data set")
+    return torch.arange(images, device=image_ids.device)[:, None] == image_ids
 
 
 def evaluate_cross_modal(images: Tensor, texts: Tensor, relevance: Tensor | None = None, *, image_ids: Tensor | None = None,

@@ -242,3 +242,50 @@ def load_towers(folder: str | Path, device: torch.device | str = "cpu") -> TwoTo
     except RuntimeError as error:
         raise TowersError(f"the weights in {folder} do not fit its settings ({str(error).splitlines()[1].strip()[:120]})") from None
     return model.to(device).eval()
+
+
+@dataclass(frozen=True)
+class GlyphWords:
+    """What search by words over held-out glyphs needs, without the picture tower: a file of the package.
+
+    Attributes:
+        vocabulary: of the run.
+        tower: the text tower, in evaluation mode.
+        gallery: (G, D) float32 embeddings of the pictures, rows of length 1.
+        images: (G, H, H) uint8, one picture of each of G characters that were never seen in training.
+        names: their G Unicode names.
+        made: by which run: contender, seed, commit, date.
+    """
+
+    vocabulary: Vocabulary
+    tower: TextTower
+    gallery: Tensor
+    images: Tensor
+    names: list[str]
+    made: dict
+
+    @torch.no_grad()
+    def embed_texts(self, captions: Sequence[str]) -> Tensor:
+        "C texts to (C, D), as `TwoTowers.embed_texts`."
+        return self.tower(*self.vocabulary.encode(captions))
+
+
+GLYPH_WORDS = Path(__file__).parent.parent / "data" / "glyph_words.safetensors"
+
+
+def load_glyph_words() -> GlyphWords:
+    """A trained text tower and the embeddings of held-out glyphs, from a file in the package.
+
+    Raises:
+        FileNotFoundError: the package was installed without its data.
+    """
+    from safetensors import safe_open
+
+    if not GLYPH_WORDS.exists():
+        raise FileNotFoundError(f"{GLYPH_WORDS} is missing: reinstall smoothap_nb, or make the file with python tools/glyph_words.py RUN")
+    with safe_open(GLYPH_WORDS, "pt") as file:
+        held, facts = {key: file.get_tensor(key) for key in file.keys()}, file.metadata()
+    config, vocabulary = TowerConfig(**json.loads(facts["towers"])), Vocabulary(tuple(json.loads(facts["vocabulary"])))
+    tower = TextTower(len(vocabulary), config.dim, config.word_dim, config.hidden).eval()
+    tower.load_state_dict({key.removeprefix("text."): value.float() for key, value in held.items() if key.startswith("text.")})
+    return GlyphWords(vocabulary, tower, F.normalize(held["gallery"].float(), dim=1), held["images"], json.loads(facts["names"]), json.loads(facts["made"]))

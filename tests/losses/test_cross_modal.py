@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from smoothap_nb.losses.cross_modal import (LOSSES, CrossModalLoss, contributing_samples, hardest_triplet, nt_xent, push_weights, relevance_from_ids,
-                                             triplet)
+from smoothap_nb.losses.cross_modal import LOSSES, CrossModalLoss, contributing_samples, hardest_triplet, nt_xent, push_weights, triplet
+from smoothap_nb.metrics.two_galleries import relevance_from_ids
 
 S = torch.tensor([[0.6, 0.5, 0.55, 0.1], [0.2, 0.65, 0.7, 0.4]], dtype=torch.float64)  # two pictures, two captions each
 R = torch.tensor([[1, 1, 0, 0], [0, 0, 1, 1]]).bool()
