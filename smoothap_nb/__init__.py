@@ -59,7 +59,7 @@ __all__ = sorted(_HOME)
 # other people's package -> the extra that brings it; torch, numpy and tqdm come with smoothap_nb itself
 _EXTRAS = {**dict.fromkeys(("torchvision", "numba", "matplotlib", "PIL", "safetensors", "accelerate", "tensorboard"), "train"),
            **dict.fromkeys(("typer", "jinja2", "tomli_w"), "cli"),
-           **dict.fromkeys(("ipywidgets", "anywidget", "timm", "torchmetrics", "faiss"), "all")}
+           **dict.fromkeys(("ipywidgets", "anywidget", "timm", "torchmetrics", "faiss"), "all"), "transformers": "text"}
 
 
 def _which_extra(error: ModuleNotFoundError, what: str) -> str:

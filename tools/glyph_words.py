@@ -21,7 +21,7 @@ def main(run: Path) -> None:
     data = GlyphCaptions("test", model.vocabulary, per_character=1, strength=facts["settings"]["strength"])
     chosen = torch.arange(0, len(data), 2)  # every second character: the page stays under a megabyte
     tensors = {f"text.{key}": value.half() for key, value in model.text.state_dict().items()}
-    tensors |= {"gallery": embed_glyphs(model, data)[chosen].half(), "images": data.glyphs.images[chosen]}
+    tensors |= {"gallery": embed_glyphs(model, data)[chosen].half(), "identity": data.glyphs.identity[chosen]}
     made = {key: facts[key] for key in ("contender", "seed", "date")} | {"commit": facts["environment"]["commit"]}
     metadata = {"made": json.dumps(made), "towers": json.dumps(dataclasses.asdict(model.config)), "vocabulary": json.dumps(model.vocabulary.words),
                 "names": json.dumps([data.glyphs.captions[i] for i in chosen.tolist()])}

@@ -38,7 +38,7 @@ def search_text(text: str, run: Path, gallery: Optional[Path], k: int, sheet: Pa
 
     model = load_towers(run)
     if gallery is None:
-        data = GlyphCaptions("test", model.vocabulary, per_character=1, size=model.config.size)
+        data = GlyphCaptions("test", model.vocabulary, per_character=1, size=model.config.size, strength=0.0)
         rows, pictures, names, places = embed_glyphs(model, data), data.glyphs.images, data.glyphs.captions, data.glyphs.captions
     else:
         transform = ImageTransform(model.config.size, gray=model.config.backbone == "small", fit="pad")

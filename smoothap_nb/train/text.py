@@ -213,7 +213,7 @@ def load_towers(folder: str | Path, device: torch.device | str = "cpu") -> TwoTo
     """Both towers of a run, ready to embed.
 
     Args:
-        folder: what `smoothap captions --run` wrote.
+        folder: what `smoothap captions` wrote.
         device: where they go.
 
     Raises:
@@ -223,7 +223,7 @@ def load_towers(folder: str | Path, device: torch.device | str = "cpu") -> TwoTo
 
     folder = Path(folder)
     if not (folder / FILE).is_file():
-        raise TowersError(f"{folder} holds no pictures-and-words run: name a folder that `smoothap captions --run` wrote (it contains {FILE})")
+        raise TowersError(f"{folder} holds no pictures-and-words run: name a folder that `smoothap captions` wrote (it contains {FILE})")
     try:
         facts = json.loads((folder / FILE).read_text(encoding="utf-8"))
         vocabulary = Vocabulary(tuple(facts["vocabulary"]["words"]))
@@ -274,12 +274,14 @@ GLYPH_WORDS = Path(__file__).parent.parent / "data" / "glyph_words.safetensors"
 
 
 def load_glyph_words() -> GlyphWords:
-    """A trained text tower and the embeddings of held-out glyphs, from a file in the package.
+    """A trained text tower and the embeddings of held-out glyphs, from a file in the package; the pictures come from `Glyphs`.
 
     Raises:
         FileNotFoundError: the package was installed without its data.
     """
     from safetensors import safe_open
+
+    from smoothap_nb.data.glyphs import Glyphs
 
     if not GLYPH_WORDS.exists():
         raise FileNotFoundError(f"{GLYPH_WORDS} is missing: reinstall smoothap_nb, or make the file with python tools/glyph_words.py RUN")
@@ -288,4 +290,8 @@ def load_glyph_words() -> GlyphWords:
     config, vocabulary = TowerConfig(**json.loads(facts["towers"])), Vocabulary(tuple(json.loads(facts["vocabulary"])))
     tower = TextTower(len(vocabulary), config.dim, config.word_dim, config.hidden).eval()
     tower.load_state_dict({key.removeprefix("text."): value.float() for key, value in held.items() if key.startswith("text.")})
-    return GlyphWords(vocabulary, tower, F.normalize(held["gallery"].float(), dim=1), held["images"], json.loads(facts["names"]), json.loads(facts["made"]))
+    glyphs = Glyphs("test", size=config.size, strength=0.0)
+    place = {identity: row for row, identity in enumerate(glyphs.identity.tolist())}
+    drawn = [i for i, identity in enumerate(held["identity"].tolist()) if identity in place]  # all of them, unless matplotlib's typefaces changed
+    images, names = glyphs.images[[place[int(held["identity"][i])] for i in drawn]], json.loads(facts["names"])
+    return GlyphWords(vocabulary, tower, F.normalize(held["gallery"].float(), dim=1)[drawn], images, [names[i] for i in drawn], json.loads(facts["made"]))
