@@ -1,6 +1,6 @@
 """Make the file that search by words uses in lesson 30 and on its page, from a finished run.
 
-    python tools/glyph_words.py runs/captions/nt-xent-tau-0.1
+python tools/glyph_words.py runs/captions/nt-xent-tau-0.1
 """
 
 import dataclasses
@@ -23,8 +23,12 @@ def main(run: Path) -> None:
     tensors = {f"text.{key}": value.half() for key, value in model.text.state_dict().items()}
     tensors |= {"gallery": embed_glyphs(model, data)[chosen].half(), "identity": data.glyphs.identity[chosen]}
     made = {key: facts[key] for key in ("contender", "seed", "date")} | {"commit": facts["environment"]["commit"]}
-    metadata = {"made": json.dumps(made), "towers": json.dumps(dataclasses.asdict(model.config)), "vocabulary": json.dumps(model.vocabulary.words),
-                "names": json.dumps([data.glyphs.captions[i] for i in chosen.tolist()])}
+    metadata = {
+        "made": json.dumps(made),
+        "towers": json.dumps(dataclasses.asdict(model.config)),
+        "vocabulary": json.dumps(model.vocabulary.words),
+        "names": json.dumps([data.glyphs.captions[i] for i in chosen.tolist()]),
+    }
     save_file({key: value.contiguous() for key, value in tensors.items()}, GLYPH_WORDS, metadata=metadata)
     print(GLYPH_WORDS, f"{GLYPH_WORDS.stat().st_size / 1e3:.0f} kB", made)
 

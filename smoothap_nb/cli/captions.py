@@ -12,13 +12,21 @@ from .commands import app, say
 
 @app.command()
 def captions(
-    record_to: Annotated[Path, typer.Option("--record", help="The JSON file that gets the numbers; what it holds already is not run again.")] = Path("captions.json"),
-    contender: Annotated[Optional[list[str]], typer.Option(help="One of the losses compared, e.g. \"NT-Xent, tau 0.1\". Repeatable; all when left out.")] = None,
+    record_to: Annotated[
+        Path,
+        typer.Option("--record", help="The JSON file that gets the numbers; what it holds already is not run again."),
+    ] = Path("captions.json"),
+    contender: Annotated[
+        Optional[list[str]],
+        typer.Option(help='One of the losses compared, e.g. "NT-Xent, tau 0.1". Repeatable; all when left out.'),
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Draws of each.")] = 3,
-    steps: Annotated[int, typer.Option(help="Of each training; 700 is the comparison of lesson 30, about 100 seconds.")] = 700,
+    steps: Annotated[
+        int, typer.Option(help="Of each training; 700 is the comparison of lesson 30, about 100 seconds.")
+    ] = 700,
     runs: Annotated[Path, typer.Option(help="Folder that keeps the networks of draw 0.")] = Path("runs/captions"),
 ) -> None:
-    "Train pictures and words on one sphere, loss against loss, on captioned glyphs; measured on characters that were never seen."
+    "Train pictures and words on one sphere, loss against loss; measured on characters that were never seen."
     from ..train.captions import CONTENDERS, compare
 
     compare(record_to, seeds, contender or tuple(CONTENDERS), runs, {"steps": steps}, say)
@@ -39,7 +47,12 @@ def search_text(text: str, run: Path, gallery: Optional[Path], k: int, sheet: Pa
     model = load_towers(run)
     if gallery is None:
         data = GlyphCaptions("test", model.vocabulary, per_character=1, size=model.config.size, strength=0.0)
-        rows, pictures, names, places = embed_glyphs(model, data), data.glyphs.images, data.glyphs.captions, data.glyphs.captions
+        rows, pictures, names, places = (
+            embed_glyphs(model, data),
+            data.glyphs.images,
+            data.glyphs.captions,
+            data.glyphs.captions,
+        )
     else:
         transform = ImageTransform(model.config.size, gray=model.config.backbone == "small", fit="pad")
         found = embed_folder(model.picture, transform, gallery, progress=progress)

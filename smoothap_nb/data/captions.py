@@ -21,8 +21,18 @@ STYLES = ("name", "filler", "accent first", "synonyms", "script dropped")
 FILLERS = frozenset("this is the picture shows here you see find it has an with and of for to on in from".split())
 _FRAMES = ("this is the {}", "the picture shows the {}", "here you see the {}", "here you find the {}", "it has the {}")
 SYNONYMS = {  # a word that no Unicode name of the glyphs holds -> the word it stands for
-    "uppercase": "capital", "lowercase": "small", "twofold": "double", "filled": "black", "hollow": "white",
-    "underneath": "below", "overhead": "above", "encircled": "circled", "flipped": "turned", "trema": "diaeresis", "hacek": "caron", "struckthrough": "stroke",
+    "uppercase": "capital",
+    "lowercase": "small",
+    "twofold": "double",
+    "filled": "black",
+    "hollow": "white",
+    "underneath": "below",
+    "overhead": "above",
+    "encircled": "circled",
+    "flipped": "turned",
+    "trema": "diaeresis",
+    "hacek": "caron",
+    "struckthrough": "stroke",
 }
 _REPLACED = {meant: word for word, meant in SYNONYMS.items()}
 
@@ -41,7 +51,7 @@ def name_words(name: str) -> list[str]:
 
 
 def content_words(words: Iterable[str]) -> frozenset[str]:
-    "What a text is about: its words without fillers, synonyms replaced by the word of the Unicode names that they stand for."
+    "What a text is about: its words without fillers, synonyms replaced by what they stand for."
     return frozenset(SYNONYMS.get(word, word) for word in words) - FILLERS
 
 
@@ -57,7 +67,10 @@ class Vocabulary:
 
     def __post_init__(self):
         if len(set(self.words)) != len(self.words):
-            raise ValueError(f"a vocabulary holds every word once; twice in this one: {sorted(w for w, n in Counter(self.words).items() if n > 1)[:5]}")
+            raise ValueError(
+                "a vocabulary holds every word once; twice in this one: "
+                f"{sorted(w for w, n in Counter(self.words).items() if n > 1)[:5]}"
+            )
         object.__setattr__(self, "numbers", {word: i for i, word in enumerate(self.words, start=1)})
 
     def __len__(self) -> int:
@@ -96,13 +109,20 @@ class Vocabulary:
             raise ValueError("there is no caption: pass at least one text")
         check_count("longest", longest)
         numbers = self.numbers
-        rows = [[numbers[w] for w in (split_text(c) if isinstance(c, str) else c) if w in numbers][:longest] for c in captions]
+        rows = [
+            [numbers[w] for w in (split_text(c) if isinstance(c, str) else c) if w in numbers][:longest]
+            for c in captions
+        ]
         for caption, row in zip(captions, rows):
             if not row:
                 text = caption if isinstance(caption, str) else " ".join(caption)
-                raise ValueError(f"caption {text!r} is empty" if not text.strip() else
-                                 f"no word of the caption {text!r} is in the vocabulary of {len(self)} words: use words such as "
-                                 f"{', '.join(self.words[:5])}")
+                raise ValueError(
+                    f"caption {text!r} is empty"
+                    if not text.strip()
+                    else f"no word of the caption {text!r} is in the vocabulary of {len(self)} words: use words "
+                         "such as "
+                    f"{', '.join(self.words[:5])}"
+                )
         lengths = torch.tensor([len(row) for row in rows])
         out = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)
         for i, row in enumerate(rows):
@@ -111,7 +131,8 @@ class Vocabulary:
 
 
 def glyph_vocabulary(names: Iterable[str], least: int = 10) -> Vocabulary:
-    """The words of a text tower for glyphs: those of at least `least` different names, then fillers and the synonyms of what is there.
+    """The words of a text tower for glyphs: those of at least `least` different names, then fillers and the synonyms
+    of what is there.
 
     Args:
         names: Unicode names of the training characters.
@@ -121,11 +142,15 @@ def glyph_vocabulary(names: Iterable[str], least: int = 10) -> Vocabulary:
         ValueError: no word occurs that often.
     """
     counts = Counter(word for name in set(names) for word in set(name_words(name)))
-    common = sorted(word for word, count in counts.items() if count >= check_count("least", least) and word not in FILLERS)
+    common = sorted(
+        word for word, count in counts.items() if count >= check_count("least", least) and word not in FILLERS
+    )
     if not common:
         raise ValueError(f"no word occurs in {least} names: pass more names, or a smaller least")
     frames = {word for frame in _FRAMES for word in split_text(frame.replace("{}", ""))}
-    return Vocabulary(tuple(common + sorted(FILLERS | frames) + sorted(word for word, meant in SYNONYMS.items() if meant in common)))
+    return Vocabulary(
+        tuple(common + sorted(FILLERS | frames) + sorted(word for word, meant in SYNONYMS.items() if meant in common))
+    )
 
 
 def reword(words: Sequence[str], style: str) -> list[str]:
@@ -133,8 +158,10 @@ def reword(words: Sequence[str], style: str) -> list[str]:
 
     Args:
         words: of a Unicode name, in order, from `name_words`.
-        style: "name" (as it is), "filler" (inside a sentence chosen by the words), "accent first" (what follows WITH comes first, or the last
-            word where no WITH does), "synonyms" (as in `SYNONYMS`), or "script dropped" (the first word left out, if one that says something stays).
+        style: "name" (as it is), "filler" (inside a sentence chosen by the words), "accent first" (what follows WITH
+            comes first, or the last
+            word where no WITH does), "synonyms" (as in `SYNONYMS`), or "script dropped" (the first word left out, if
+            one that says something stays).
 
     Raises:
         ValueError: an unknown style.
@@ -145,7 +172,7 @@ def reword(words: Sequence[str], style: str) -> list[str]:
         return _FRAMES[place].format(" ".join(words)).split()
     if style == "accent first":
         at = words.index("with") if "with" in words[1:-1] else len(words) - 1
-        return [*words[at:][words[at] == "with":], *(["on"] if len(words) > 1 else []), *words[:at]]
+        return [*words[at:][words[at] == "with" :], *(["on"] if len(words) > 1 else []), *words[:at]]
     if style == "synonyms":
         return [_REPLACED.get(word, word) for word in words]
     if style == "script dropped" and content_words(words[1:]):
@@ -169,7 +196,8 @@ def word_table(sets: Sequence[Iterable[str]], vocabulary: Vocabulary) -> Tensor:
 
 
 def caption_relevance(image_words: Sequence[Iterable[str]], caption_words: Sequence[Iterable[str]]) -> Tensor:
-    """A caption is relevant to every picture whose name holds all its words; so captions of equal text have equal relevance.
+    """A caption is relevant to every picture whose name holds all its words; so captions of equal text have equal
+    relevance.
 
     Args:
         image_words: for each of I pictures the words of its name.
@@ -179,24 +207,29 @@ def caption_relevance(image_words: Sequence[Iterable[str]], caption_words: Seque
         (I, C) bool. A column without any True is a caption without a relevant picture.
 
     Raises:
-        ValueError: no picture, no caption, or a caption without words, which would be relevant to everything; the first is numbered.
+        ValueError: no picture, no caption, or a caption without words, which would be relevant to everything; the
+            first is numbered.
     """
     images, captions = [frozenset(words) for words in image_words], [frozenset(words) for words in caption_words]
     if not images or not captions:
         raise ValueError(f"relevance needs pictures and captions, got {len(images)} and {len(captions)}")
     if not all(captions):
-        raise ValueError(f"caption {captions.index(frozenset())} says nothing: without a word it would be relevant to every picture")
+        raise ValueError(
+            f"caption {captions.index(frozenset())} says nothing: without a word it would be relevant to every picture"
+        )
     every = Vocabulary(tuple(sorted(frozenset().union(*images, *captions))))
     asked = word_table(captions, every)
     return (word_table(images, every) @ asked.T) == asked.sum(1)
 
 
 class GlyphCaptions:
-    """Glyphs with five captions each, reworded from their Unicode names; characters of the splits are disjoint, words are shared.
+    """Glyphs with five captions each, reworded from their Unicode names; characters of the splits are disjoint, words
+    are shared.
 
     Args:
         split: "train", "val" or "test", as in `Glyphs`.
-        vocabulary: of the run that captions are for; left out, that of the training characters with `least` names a word.
+        vocabulary: of the run that captions are for; left out, that of the training characters with `least` names a
+            word.
         least: names that a word needs.
         per_character: pictures of each character that are kept, chosen by a hash of what they are; 0 keeps all.
         size, strength, seed, root: of the pictures, as in `Glyphs`.
@@ -206,25 +239,41 @@ class GlyphCaptions:
         vocabulary: a `Vocabulary`.
         names: of the C characters, in the order of their numbers.
         character: (N,) int64, the character of every picture, a row of `names`.
-        words: for each character the set of the words of its full name, fillers left out: what captions are held against.
+        words: for each character the set of the words of its full name, fillers left out: what captions are held
+            against.
         left_out: names of characters that hold no word of the vocabulary.
 
     Raises:
         TypeError, ValueError: as `Glyphs`; a vocabulary that knows no word of these names.
     """
 
-    def __init__(self, split: str = "train", vocabulary: Vocabulary | None = None, least: int = 10, per_character: int = 0, *, size: int = 32,
-                 strength: float = 1.0, seed: int = 0, root=None):
+    def __init__(
+        self,
+        split: str = "train",
+        vocabulary: Vocabulary | None = None,
+        least: int = 10,
+        per_character: int = 0,
+        *,
+        size: int = 32,
+        strength: float = 1.0,
+        seed: int = 0,
+        root=None,
+    ):
         check_choice("split", split, ("train", "val", "test"))
         glyphs = Glyphs(split, size=size, strength=strength, seed=seed, root=root)
         if vocabulary is None:
-            vocabulary = glyph_vocabulary(set((glyphs if split == "train" else Glyphs("train", size=size, root=root)).captions), least)
+            vocabulary = glyph_vocabulary(
+                set((glyphs if split == "train" else Glyphs("train", size=size, root=root)).captions), least
+            )
         self.split, self.vocabulary = split, vocabulary
         told = {name: self._told(name) for name in dict.fromkeys(glyphs.captions)}
         self.left_out = [name for name, words in told.items() if not content_words(words)]
         self.names = [name for name, words in told.items() if content_words(words)]
         if not self.names:
-            raise ValueError(f"the vocabulary of {len(vocabulary)} words knows no word of the {len(told)} names: it belongs to other captions")
+            raise ValueError(
+                f"the vocabulary of {len(vocabulary)} words knows no word of the {len(told)} names: it belongs "
+                "to other captions"
+            )
         self._words = [told[name] for name in self.names]
         self.words = [content_words(name_words(name)) for name in self.names]
         row = {name: i for i, name in enumerate(self.names)}
@@ -249,8 +298,11 @@ class GlyphCaptions:
         return len(self.glyphs)
 
     def __repr__(self) -> str:
-        return (f"GlyphCaptions({self.split!r}): {len(self):,} pictures of {len(self.names):,} characters, five captions each, "
-                f"{len(self.vocabulary)} words known")
+        return (
+            f"GlyphCaptions({self.split!r}): {len(self):,} pictures of {len(self.names):,} characters, five "
+            "captions each, "
+            f"{len(self.vocabulary)} words known"
+        )
 
     def captions(self, character: int) -> list[str]:
         "The five captions of a character, one for each of `STYLES`."
@@ -258,7 +310,9 @@ class GlyphCaptions:
 
     def test_captions(self) -> tuple[list[str], Tensor]:
         "All captions (five for each character) and the character of each, (5 C,) int64."
-        return [text for c in range(len(self.names)) for text in self.captions(c)], torch.arange(len(self.names)).repeat_interleave(len(STYLES))
+        return [text for c in range(len(self.names)) for text in self.captions(c)], torch.arange(
+            len(self.names)
+        ).repeat_interleave(len(STYLES))
 
     def relevance(self, captions: Sequence[str], characters: Sequence[int] | Tensor | None = None) -> Tensor:
         """Which pictures captions are about, by containment.
@@ -275,7 +329,9 @@ class GlyphCaptions:
         """
         rows = self.character if characters is None else torch.as_tensor(characters)
         unique, place = rows.unique(return_inverse=True)
-        return caption_relevance([self.words[c] for c in unique.tolist()], [content_words(split_text(text)) for text in captions])[place]
+        return caption_relevance(
+            [self.words[c] for c in unique.tolist()], [content_words(split_text(text)) for text in captions]
+        )[place]
 
     def batch(self, characters: int = 64, per_image: int = 5, step: int = 0, seed: int = 0, subsets: float = 0.5):
         """A training batch: one picture of each of several characters, several captions of each picture.
@@ -287,7 +343,8 @@ class GlyphCaptions:
             subsets: share of captions that are random subsets of the words instead of one of the five.
 
         Returns:
-            images (B, 1, H, H) float32 in [0, 1], B * per_image captions (those of one picture together), relevance (B, B * per_image) bool.
+            images (B, 1, H, H) float32 in [0, 1], B * per_image captions (those of one picture together), relevance
+            (B, B * per_image) bool.
 
         Raises:
             ValueError: more characters than there are, or counts and shares out of range.
@@ -303,7 +360,11 @@ class GlyphCaptions:
         for c in rows:
             fixed = rng.sample(STYLES, len(STYLES))
             for k in range(check_count("per_image", per_image)):
-                words = random_subset(self._words[c], rng) if rng.random() < subsets else reword(self._words[c], fixed[k % len(fixed)])
+                words = (
+                    random_subset(self._words[c], rng)
+                    if rng.random() < subsets
+                    else reword(self._words[c], fixed[k % len(fixed)])
+                )
                 texts.append(" ".join(words))
         return self.glyphs.batch(places, draw=1 + step)[0], texts, self.relevance(texts, rows)
 
@@ -311,12 +372,13 @@ class GlyphCaptions:
         """Queries of two words that occur together in the names of several characters, in the order of the alphabet.
 
         Args:
-            least, most: characters that both words must hold for; rarer pairs are single characters, more frequent ones whole alphabets.
+            least, most: characters that both words must hold for; rarer pairs are single characters, more frequent
+                ones whole alphabets.
         """
         counts: Counter = Counter()
         for told, words in zip(self._words, self.words):
             known = sorted(content_words(told) & words)
-            counts.update((a, b) for i, a in enumerate(known) for b in known[i + 1:])
+            counts.update((a, b) for i, a in enumerate(known) for b in known[i + 1 :])
         return [f"{a} {b}" for (a, b), count in sorted(counts.items()) if least <= count <= most]
 
 

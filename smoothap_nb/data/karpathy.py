@@ -1,4 +1,4 @@
-"""COCO and Flickr30k captions in Karpathy's split, as everybody evaluates on them; region features of VSRN; miniatures of both."""
+"""COCO and Flickr30k captions in Karpathy's split, miniatures of both, and the region features that VSRN takes."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ PER_IMAGE = 5  # captions of a picture that the protocols count
 @dataclass(frozen=True)
 class CaptionSource:
     "What a captioned data set consists of."
+
     title: str
     json: str  # the file of the split
     images: str  # the folder of the pictures, where the file names none for each
@@ -31,12 +32,21 @@ class CaptionSource:
 
 
 SOURCES = {
-    "coco": CaptionSource("MS-COCO captions (Lin et al. 2014), Karpathy's split", "dataset_coco.json", "",
-                          {"train": 82783, "restval": 30504, "val": 5000, "test": 5000},
-                          "cocodataset.org (train2014, val2014) and caption_datasets.zip (cs.stanford.edu/people/karpathy/deepimagesent)"),
-    "flickr30k": CaptionSource("Flickr30k (Young et al. 2014), Karpathy's split", "dataset_flickr30k.json", "flickr30k-images",
-                               {"train": 29000, "val": 1014, "test": 1000},
-                               "shannon.cs.illinois.edu/DenotationGraph (pictures) and caption_datasets.zip (cs.stanford.edu/people/karpathy/deepimagesent)"),
+    "coco": CaptionSource(
+        "MS-COCO captions (Lin et al. 2014), Karpathy's split",
+        "dataset_coco.json",
+        "",
+        {"train": 82783, "restval": 30504, "val": 5000, "test": 5000},
+        "cocodataset.org (train2014, val2014) and caption_datasets.zip (cs.stanford.edu/people/karpathy/deepimagesent)",
+    ),
+    "flickr30k": CaptionSource(
+        "Flickr30k (Young et al. 2014), Karpathy's split",
+        "dataset_flickr30k.json",
+        "flickr30k-images",
+        {"train": 29000, "val": 1014, "test": 1000},
+        "shannon.cs.illinois.edu/DenotationGraph (pictures) and caption_datasets.zip "
+        "(cs.stanford.edu/people/karpathy/deepimagesent)",
+    ),
 }
 
 
@@ -62,11 +72,22 @@ class CaptionedPhotos:
         file_ids: what the file calls every picture (COCO's own number, else Karpathy's).
     """
 
-    def __init__(self, photos: ImageSet, captions: list[str], tokens: list[list[str]], image_ids: Tensor, file_ids: list[int]):
+    def __init__(
+        self, photos: ImageSet, captions: list[str], tokens: list[list[str]], image_ids: Tensor, file_ids: list[int]
+    ):
         if not len(captions) == len(tokens) == len(image_ids) or len(file_ids) != len(photos):
-            raise DatasetError(f"{len(captions)} captions, {len(tokens)} lists of words, {len(image_ids)} picture rows; {len(photos)} pictures, "
-                               f"{len(file_ids)} ids: they do not belong together")
-        self.photos, self.captions, self.tokens, self.image_ids, self.file_ids = photos, captions, tokens, image_ids, file_ids
+            raise DatasetError(
+                f"{len(captions)} captions, {len(tokens)} lists of words, {len(image_ids)} picture rows; "
+                f"{len(photos)} pictures, "
+                f"{len(file_ids)} ids: they do not belong together"
+            )
+        self.photos, self.captions, self.tokens, self.image_ids, self.file_ids = (
+            photos,
+            captions,
+            tokens,
+            image_ids,
+            file_ids,
+        )
 
     def __len__(self) -> int:
         return len(self.photos)
@@ -83,7 +104,8 @@ class CaptionedPhotos:
             draw: 0 for evaluation, 1, 2, ... for training.
 
         Returns:
-            images (B, C, H, W), their captions, and for each caption its row in this batch (as `CrossModalLoss` takes it).
+            images (B, C, H, W), their captions, and for each caption its row in this batch (as `CrossModalLoss` takes
+            it).
         """
         images, texts, owners = self.photos.batch(rows, draw)[0], [], []
         for place, row in enumerate(torch.as_tensor(rows).tolist()):
@@ -93,22 +115,33 @@ class CaptionedPhotos:
         return images, texts, torch.tensor(owners)
 
 
-def load_captions(name: str, root=None, split: str = "train", *, transform: Callable | None = None, per_image: int | None = PER_IMAGE,
-                  with_restval: bool = True, check: bool = True) -> CaptionedPhotos:
+def load_captions(
+    name: str,
+    root=None,
+    split: str = "train",
+    *,
+    transform: Callable | None = None,
+    per_image: int | None = PER_IMAGE,
+    with_restval: bool = True,
+    check: bool = True,
+) -> CaptionedPhotos:
     """COCO or Flickr30k in Karpathy's split.
 
     Args:
         name: "coco" or "flickr30k".
-        root: the folder that holds the split's JSON file and the folders of pictures; None: a folder of that name in the cache.
+        root: the folder that holds the split's JSON file and the folders of pictures; None: a folder of that name in
+            the cache.
         split: "train", "val" or "test".
         transform: of the pictures, as in `ImageSet`.
-        per_image: the first so many captions of each picture (COCO has up to seven; the protocols count five); None: all.
+        per_image: the first so many captions of each picture (COCO has up to seven; the protocols count five); None:
+            all.
         with_restval: COCO's 30,504 further training pictures belong to "train", as all recent work has it.
         check: look whether every picture of the list is there.
 
     Raises:
         MissingData: no folder, no list, pictures that are not there (the first are named).
-        DatasetError: an unknown name or split, a list that is damaged or contradicts itself, a picture with too few captions.
+        DatasetError: an unknown name or split, a list that is damaged or contradicts itself, a picture with too few
+            captions.
     """
     info = caption_source(name)
     if split not in ("train", "val", "test"):
@@ -120,15 +153,22 @@ def load_captions(name: str, root=None, split: str = "train", *, transform: Call
         raise DatasetError(f"{root / info.json} lists no picture of the split {split!r}")
     paths = [f"{entry.get('filepath') or info.images}/{entry['filename']}" for entry in entries]
     if check and (missing := find_missing(root, paths, info.json)):
-        raise MissingData(f"{len(missing)} of {len(paths)} pictures of {info.json} are not in {root}, first {missing[0]}. Get {info.title}: {info.source}")
+        raise MissingData(
+            f"{len(missing)} of {len(paths)} pictures of {info.json} are not in {root}, first {missing[0]}. Get "
+            f"{info.title}: {info.source}"
+        )
     captions, tokens, owners = [], [], []
     for row, entry in enumerate(entries):
         for sentence in _sentences(entry, root / info.json, per_image):
             captions.append(sentence["raw"].strip())
             tokens.append(sentence.get("tokens") or split_text(sentence["raw"]))
             owners.append(row)
-    photos = ImageSet(root, paths, torch.arange(len(paths))[:, None], ("picture",), transform=transform, name=name, split=split)
-    return CaptionedPhotos(photos, captions, tokens, torch.tensor(owners), [entry.get("cocoid", entry["imgid"]) for entry in entries])
+    photos = ImageSet(
+        root, paths, torch.arange(len(paths))[:, None], ("picture",), transform=transform, name=name, split=split
+    )
+    return CaptionedPhotos(
+        photos, captions, tokens, torch.tensor(owners), [entry.get("cocoid", entry["imgid"]) for entry in entries]
+    )
 
 
 def _read_list(root: Path, info: CaptionSource) -> list[dict]:
@@ -155,12 +195,18 @@ def _sentences(entry: dict, path: Path, per_image: int | None) -> list[dict]:
     found = entry["sentences"]
     for sentence in found:
         if sentence.get("imgid", entry["imgid"]) != entry["imgid"]:
-            raise DatasetError(f"{path}: the caption {sentence.get('raw', '')[:40]!r} of picture {entry['imgid']} names picture {sentence['imgid']}: "
-                               "ids that do not match. Fetch the list again")
+            raise DatasetError(
+                f"{path}: the caption {sentence.get('raw', '')[:40]!r} of picture {entry['imgid']} names "
+                f"picture {sentence['imgid']}: "
+                "ids that do not match. Fetch the list again"
+            )
         if not str(sentence.get("raw", "")).strip():
             raise DatasetError(f"{path}: picture {entry['imgid']} has an empty caption")
     if per_image is not None and len(found) < per_image:
-        raise DatasetError(f"{path}: picture {entry['imgid']} has {len(found)} captions, {per_image} are needed: pass per_image=None to take what is there")
+        raise DatasetError(
+            f"{path}: picture {entry['imgid']} has {len(found)} captions, {per_image} are needed: pass "
+            "per_image=None to take what is there"
+        )
     return found if per_image is None else found[:per_image]
 
 
@@ -168,7 +214,8 @@ def check_captions(name: str, root=None) -> list[str]:
     """Hold a copy against the published counts.
 
     Returns:
-        what differs, in sentences; an empty list where nothing does. A miniature differs in every count and says so first.
+        what differs, in sentences; an empty list where nothing does. A miniature differs in every count and says so
+        first.
 
     Raises:
         DatasetError, MissingData: as `load_captions`.
@@ -178,15 +225,23 @@ def check_captions(name: str, root=None) -> list[str]:
     entries = _read_list(root, info)
     found = Counter(entry["split"] for entry in entries)
     out = [f"{root} is a miniature made by this package"] if (root / MARKER).exists() else []
-    out += [f"split {split}: {found.get(split, 0):,} pictures, published {count:,}" for split, count in info.sizes.items() if found.get(split, 0) != count]
+    out += [
+        f"split {split}: {found.get(split, 0):,} pictures, published {count:,}"
+        for split, count in info.sizes.items()
+        if found.get(split, 0) != count
+    ]
     few = [entry["imgid"] for entry in entries if len(entry["sentences"]) < PER_IMAGE]
     if few:
         out.append(f"{len(few)} pictures have fewer than {PER_IMAGE} captions, first picture {few[0]}")
-    missing = find_missing(root, [f"{entry.get('filepath') or info.images}/{entry['filename']}" for entry in entries], info.json)
+    missing = find_missing(
+        root, [f"{entry.get('filepath') or info.images}/{entry['filename']}" for entry in entries], info.json
+    )
     return out + ([f"{len(missing)} of {len(entries)} pictures are missing, first {missing[0]}"] if missing else [])
 
 
-def region_features(folder, split: str = "test", *, regions: int = 36, width: int = 2048) -> tuple[np.ndarray, list[str], Tensor]:
+def region_features(
+    folder, split: str = "test", *, regions: int = 36, width: int = 2048
+) -> tuple[np.ndarray, list[str], Tensor]:
     """Region features that VSRN takes, as SCAN's authors gave them out: `SPLIT_ims.npy` beside `SPLIT_caps.txt`.
 
     Args:
@@ -195,7 +250,8 @@ def region_features(folder, split: str = "test", *, regions: int = 36, width: in
         regions, width: of each picture.
 
     Returns:
-        features (I, regions, width), read from the disk only where touched; the captions; for each its row of the features.
+        features (I, regions, width), read from the disk only where touched; the captions; for each its row of the
+        features.
 
     Raises:
         MissingData: a file that is not there.
@@ -204,8 +260,12 @@ def region_features(folder, split: str = "test", *, regions: int = 36, width: in
     array, text = Path(folder).expanduser() / f"{split}_ims.npy", Path(folder).expanduser() / f"{split}_caps.txt"
     for path in (array, text):
         if not path.is_file():
-            raise MissingData(f"not run: {path} is missing. VSRN needs region features of a Faster R-CNN trained on Visual Genome, which this package "
-                              "does not compute; get data.zip of SCAN (github.com/kuanghuei/SCAN) and name the folder that holds the file")
+            raise MissingData(
+                f"not run: {path} is missing. VSRN needs region features of a Faster R-CNN trained on Visual "
+                "Genome, which this package "
+                "does not compute; get data.zip of SCAN (github.com/kuanghuei/SCAN) and name the folder that "
+                "holds the file"
+            )
     features = np.load(array, mmap_mode="r", allow_pickle=False)
     captions = [line.strip() for line in text.read_text(encoding="utf-8").splitlines() if line.strip()]
     if features.ndim != 3 or features.shape[1:] != (regions, width):
@@ -213,7 +273,9 @@ def region_features(folder, split: str = "test", *, regions: int = 36, width: in
     if len(features) == len(captions):  # dev and test repeat every picture for each of its captions
         features = features[::PER_IMAGE]
     if len(captions) != PER_IMAGE * len(features):
-        raise DatasetError(f"{text} holds {len(captions)} captions for {len(features)} pictures, expected {PER_IMAGE} for each")
+        raise DatasetError(
+            f"{text} holds {len(captions)} captions for {len(features)} pictures, expected {PER_IMAGE} for each"
+        )
     return features, captions, torch.arange(len(features)).repeat_interleave(PER_IMAGE)
 
 
@@ -238,9 +300,13 @@ def caption_miniature(name: str, folder, *, train: int = 12, held_out: int = 5, 
 
     info, folder = caption_source(name), Path(folder).expanduser()
     if train < 2 or held_out < 1:
-        raise ValueError(f"a miniature needs two training pictures and one to hold out, got train={train}, held_out={held_out}")
+        raise ValueError(
+            f"a miniature needs two training pictures and one to hold out, got train={train}, held_out={held_out}"
+        )
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise DatasetError(f"{folder} is {'a file' if folder.is_file() else 'not empty'}: name a new or empty folder for the miniature")
+        raise DatasetError(
+            f"{folder} is {'a file' if folder.is_file() else 'not empty'}: name a new or empty folder for the miniature"
+        )
     data = Glyphs("all", size=32, strength=0.5)
     total = train + 2 * held_out
     rows = torch.linspace(0, len(data) - 1, total).long().tolist()
@@ -253,11 +319,23 @@ def caption_miniature(name: str, folder, *, train: int = 12, held_out: int = 5, 
         file = f"COCO_{place}_{100 + number:012d}.jpg" if name == "coco" else f"{1000 + number}.jpg"
         (folder / place).mkdir(parents=True, exist_ok=True)
         photo.save(folder / place / file, format="JPEG", quality=90)
-        texts = [reword(name_words(data.captions[row]), style) for style in STYLES] + [["one", "more", "caption"]] * (number % 3 == 0)
-        entry = {"filename": file, "imgid": number, "split": split, "sentids": [10 * number + k for k in range(len(texts))],
-                 "sentences": [{"tokens": words, "raw": " ".join(words).capitalize() + ".", "imgid": number, "sentid": 10 * number + k}
-                               for k, words in enumerate(texts)]}
+        texts = [reword(name_words(data.captions[row]), style) for style in STYLES] + [["one", "more", "caption"]] * (
+            number % 3 == 0
+        )
+        entry = {
+            "filename": file,
+            "imgid": number,
+            "split": split,
+            "sentids": [10 * number + k for k in range(len(texts))],
+            "sentences": [
+                {"tokens": words, "raw": " ".join(words).capitalize() + ".", "imgid": number, "sentid": 10 * number + k}
+                for k, words in enumerate(texts)
+            ],
+        }
         entries.append(entry | ({"filepath": place, "cocoid": 100 + number} if name == "coco" else {}))
     (folder / info.json).write_text(json.dumps({"images": entries, "dataset": name}) + "\n", encoding="utf-8")
-    (folder / MARKER).write_text(f"A miniature of {name}, drawn from typefaces by smoothap_nb (seed {seed}): for tests and lessons, not for results.\n")
+    (folder / MARKER).write_text(
+        f"A miniature of {name}, drawn from typefaces by smoothap_nb (seed {seed}): for tests and lessons, not "
+        "for results.\n"
+    )
     return folder

@@ -39,12 +39,22 @@ class WordResults:
     @property
     def note(self) -> str:
         "What was ignored, as a sentence; nothing where all words are known."
-        return f"ignored, as the network never learnt them: {', '.join(dict.fromkeys(self.unknown))}" if self.unknown else ""
+        return (
+            f"ignored, as the network never learnt them: {', '.join(dict.fromkeys(self.unknown))}"
+            if self.unknown
+            else ""
+        )
 
 
 @torch.no_grad()
-def search_words(text: str, embed: Callable[[list[str]], Tensor], vocabulary: Vocabulary, gallery: Tensor, names: Sequence[str] = (),
-                 k: int = 10) -> WordResults:
+def search_words(
+    text: str,
+    embed: Callable[[list[str]], Tensor],
+    vocabulary: Vocabulary,
+    gallery: Tensor,
+    names: Sequence[str] = (),
+    k: int = 10,
+) -> WordResults:
     """The pictures of a gallery that fit a text best.
 
     Args:
@@ -73,11 +83,14 @@ def search_words(text: str, embed: Callable[[list[str]], Tensor], vocabulary: Vo
     rows = best.indices.tolist()
     asked = content_words(known)
     right = [bool(asked) and asked <= set(name_words(names[i])) for i in rows] if names else []
-    return WordResults(text, known, unknown, rows, best.values.tolist(), [names[i] for i in rows] if names else [], right)
+    return WordResults(
+        text, known, unknown, rows, best.values.tolist(), [names[i] for i in rows] if names else [], right
+    )
 
 
 def draw_words(results: Sequence[WordResults], pictures, shown: int = 8):
-    """Rankings as rows of pictures, the words on the left: blue and solid where the name holds them all, vermillion and dashed where not.
+    """Rankings as rows of pictures, the words on the left: blue and solid where the name holds them all, vermillion
+    and dashed where not.
 
     Args:
         results: one for each row.
@@ -92,17 +105,22 @@ def draw_words(results: Sequence[WordResults], pictures, shown: int = 8):
     from smoothap_nb.show.figures import PALETTE, ranked_row
 
     shown = min(shown, max(len(r.rows) for r in results))
-    fig, axes = plt.subplots(len(results), shown + 1, figsize=(0.8 * shown + 2.6, 1.02 * len(results) + 0.1), squeeze=False,
-                             width_ratios=[2.9, *[1] * shown])
+    fig, axes = plt.subplots(
+        len(results),
+        shown + 1,
+        figsize=(0.8 * shown + 2.6, 1.02 * len(results) + 0.1),
+        squeeze=False,
+        width_ratios=[2.9, *[1] * shown],
+    )
     for line, result in zip(axes, results):
         line[0].axis("off")
         line[0].text(1.0, 0.5, _wrapped(result.text), ha="right", va="center", fontsize=9, transform=line[0].transAxes)
         tiles = [np.asarray(pictures[i]) for i in result.rows[:shown]]
-        ranked_row(tiles, result.right or [True] * len(tiles), axes=line[1:1 + len(tiles)])
-        for ax in line[1 + len(tiles):]:
+        ranked_row(tiles, result.right or [True] * len(tiles), axes=line[1 : 1 + len(tiles)])
+        for ax in line[1 + len(tiles) :]:
             ax.axis("off")
         if not result.right:
-            for ax in line[1:1 + len(tiles)]:
+            for ax in line[1 : 1 + len(tiles)]:
                 for spine in ax.spines.values():
                     spine.set(edgecolor=PALETTE["exact"], linewidth=1)
     return fig

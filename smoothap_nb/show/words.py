@@ -22,9 +22,11 @@ ACROSS = 32  # tiles in a row of the sprite
 MATRICES = {"words": "words.weight", "input": "gru.weight_ih_l0", "hidden": "gru.weight_hh_l0", "head": "head.weight"}
 VECTORS = {"input_bias": "gru.bias_ih_l0", "hidden_bias": "gru.bias_hh_l0", "head_bias": "head.bias"}
 
-_FIGURE = """<figure class="word-search-figure" style="margin:0;max-width:100%"><div data-words="{id}"><p style="font-size:small">The search box works once this notebook is trusted or run.</p></div>
+_FIGURE = """<figure class="word-search-figure" style="margin:0;max-width:100%"><div data-words="{id}"><p
+style="font-size:small">The search box works once this notebook is trusted or run.</p></div>
 <script type="module">{module}
-for (const place of document.querySelectorAll('[data-words="{id}"]:not(.word-search)')) {{ mount(place, {state}); {stand_in} }}
+for (const place of document.querySelectorAll('[data-words="{id}"]:not(.word-search)')) {{ mount(place, {state});
+{stand_in} }}
 </script></figure>"""
 
 
@@ -61,7 +63,7 @@ def _sprite(images: Tensor) -> str:
     sheet = np.zeros((-(-count // ACROSS) * side, ACROSS * side), dtype=np.uint8)
     for i, tile in enumerate(images.numpy()):
         y, x = divmod(i, ACROSS)
-        sheet[y * side:(y + 1) * side, x * side:(x + 1) * side] = tile
+        sheet[y * side : (y + 1) * side, x * side : (x + 1) * side] = tile
     picture = Image.fromarray(((sheet.astype(np.uint16) * 15 + 127) // 255).astype(np.uint8), "P")
     picture.putpalette([17 * level for level in range(16) for _ in range(3)])
     buffer = io.BytesIO()
@@ -69,8 +71,15 @@ def _sprite(images: Tensor) -> str:
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
-def word_search_state(tower: Mapping[str, Tensor], vocabulary: Vocabulary, gallery: Tensor, images: Tensor, names: Sequence[str],
-                      examples: Sequence[str], shown: int = 12) -> dict:
+def word_search_state(
+    tower: Mapping[str, Tensor],
+    vocabulary: Vocabulary,
+    gallery: Tensor,
+    images: Tensor,
+    names: Sequence[str],
+    examples: Sequence[str],
+    shown: int = 12,
+) -> dict:
     """All that the browser needs, as JSON.
 
     Args:
@@ -86,17 +95,31 @@ def word_search_state(tower: Mapping[str, Tensor], vocabulary: Vocabulary, galle
         ValueError: numbers of pictures, names and embeddings that differ, no example, weights of another vocabulary.
     """
     if not len(gallery) == len(images) == len(names):
-        raise ValueError(f"{len(gallery)} embeddings, {len(images)} pictures and {len(names)} names do not belong together")
+        raise ValueError(
+            f"{len(gallery)} embeddings, {len(images)} pictures and {len(names)} names do not belong together"
+        )
     if not examples:
         raise ValueError("give at least one example query: it is what the page shows first")
     if len(tower[MATRICES["words"]]) != len(vocabulary) + 1:
-        raise ValueError(f"the tower knows {len(tower[MATRICES['words']]) - 1} words, the vocabulary holds {len(vocabulary)}: they are of different runs")
+        raise ValueError(
+            f"the tower knows {len(tower[MATRICES['words']]) - 1} words, the vocabulary holds "
+            f"{len(vocabulary)}: they are of different runs"
+        )
     return {
-        "tower": {**{name: _packed(tower[key]) for name, key in MATRICES.items()},
-                  **{name: _text(tower[key].detach().float().numpy()) for name, key in VECTORS.items()}},
-        "vocabulary": list(vocabulary.words), "synonyms": {word: meant for word, meant in SYNONYMS.items() if word in vocabulary},
-        "fillers": sorted(FILLERS), "gallery": _packed(gallery), "names": list(names), "words": [" ".join(sorted(content_words(name_words(n)))) for n in names],
-        "sprite": _sprite(images), "across": ACROSS, "examples": list(examples), "shown": int(shown),
+        "tower": {
+            **{name: _packed(tower[key]) for name, key in MATRICES.items()},
+            **{name: _text(tower[key].detach().float().numpy()) for name, key in VECTORS.items()},
+        },
+        "vocabulary": list(vocabulary.words),
+        "synonyms": {word: meant for word, meant in SYNONYMS.items() if word in vocabulary},
+        "fillers": sorted(FILLERS),
+        "gallery": _packed(gallery),
+        "names": list(names),
+        "words": [" ".join(sorted(content_words(name_words(n)))) for n in names],
+        "sprite": _sprite(images),
+        "across": ACROSS,
+        "examples": list(examples),
+        "shown": int(shown),
     }
 
 

@@ -1,4 +1,4 @@
-"""Train two towers on captioned glyphs, count who pushes on the way, and measure them on characters that were never seen."""
+"""Train two towers on captioned glyphs, count who pushes, and measure on characters that were never seen."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ CONTENDERS = {  # what the lesson compares, all with the same batches, steps and
 @dataclass
 class CaptionTraining:
     "One training, whole."
+
     loss: str = "nt_xent"  # "smooth_ap", "nt_xent", "triplet" or "hardest_triplet"
     tau: float = 0.0  # of Smooth-AP and NT-Xent, score units; 0: the loss's usual one
     margin: float = 0.2  # of the triplets, score units
@@ -71,7 +72,9 @@ def count_contributions(images: Tensor, texts: Tensor, relevance: Tensor, loss: 
     return out
 
 
-def train_towers(settings: CaptionTraining, data: GlyphCaptions | None = None, say: Callable[[str], None] = lambda text: None) -> tuple[TwoTowers, list[dict]]:
+def train_towers(
+    settings: CaptionTraining, data: GlyphCaptions | None = None, say: Callable[[str], None] = lambda text: None
+) -> tuple[TwoTowers, list[dict]]:
     """Train from scratch on a CPU or wherever the towers lie; the same settings give the same towers on one machine.
 
     Args:
@@ -80,7 +83,8 @@ def train_towers(settings: CaptionTraining, data: GlyphCaptions | None = None, s
         say: is told how it goes.
 
     Returns:
-        the towers in evaluation mode; every `log_every` steps a dict with step, loss, spread of the embeddings, and contributing samples.
+        the towers in evaluation mode; every `log_every` steps a dict with step, loss, spread of the embeddings, and
+        contributing samples.
 
     Raises:
         FloatingPointError: the loss is no longer finite.
@@ -94,7 +98,9 @@ def train_towers(settings: CaptionTraining, data: GlyphCaptions | None = None, s
     for step in range(settings.steps):
         for group in optimizer.param_groups:
             group["lr"] = rate(step, settings)
-        pictures, captions, relevance = data.batch(settings.characters, settings.per_image, step, settings.seed, settings.subsets)
+        pictures, captions, relevance = data.batch(
+            settings.characters, settings.per_image, step, settings.seed, settings.subsets
+        )
         images, texts = model.embed_images(pictures), model.embed_texts(captions)
         now = first if step < settings.warm_up else loss
         value = now(images, texts, relevance)
@@ -105,8 +111,18 @@ def train_towers(settings: CaptionTraining, data: GlyphCaptions | None = None, s
         optimizer.step()
         if step % settings.log_every == 0 or step == settings.steps - 1:
             spread = float(1 - images.detach().mean(0).norm())  # 0: all pictures at one point
-            log.append({"step": step, "loss": value.item(), "spread": spread, **count_contributions(images, texts, relevance, now)})
-            say(f"step {step}: loss {value.item():.3f}, spread {spread:.2f}, {log[-1]['image->text negatives']:.1f} negatives push")
+            log.append(
+                {
+                    "step": step,
+                    "loss": value.item(),
+                    "spread": spread,
+                    **count_contributions(images, texts, relevance, now),
+                }
+            )
+            say(
+                f"step {step}: loss {value.item():.3f}, spread {spread:.2f}, "
+                f"{log[-1]['image->text negatives']:.1f} negatives push"
+            )
     return model.eval(), log
 
 
@@ -134,7 +150,13 @@ def measure_towers(model: TwoTowers, data: GlyphCaptions, queries: Sequence[str]
     return out | {"two words mAP": float(found.double().mean())}
 
 
-def run_contender(name: str, seed: int, changes: dict | None = None, folder: Path | None = None, say: Callable[[str], None] = lambda text: None) -> dict:
+def run_contender(
+    name: str,
+    seed: int,
+    changes: dict | None = None,
+    folder: Path | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> dict:
     """One line of the comparison: train, measure before and after, keep the towers if a folder is given.
 
     Args:
@@ -159,17 +181,41 @@ def run_contender(name: str, seed: int, changes: dict | None = None, folder: Pat
     model, log = train_towers(settings, train, say)
     seconds = time.process_time() - start
     record = {
-        "contender": name, "seed": seed, "date": datetime.now(timezone.utc).date().isoformat(), "settings": dataclasses.asdict(settings),
-        "pictures": len(test), "characters": len(test.names), "queries": len(queries), "vocabulary": train.vocabulary.key,
-        "untrained": untrained, "metrics": measure_towers(model, test, queries), "log": log, "cpu_seconds": round(seconds, 1), "environment": here,
+        "contender": name,
+        "seed": seed,
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "settings": dataclasses.asdict(settings),
+        "pictures": len(test),
+        "characters": len(test.names),
+        "queries": len(queries),
+        "vocabulary": train.vocabulary.key,
+        "untrained": untrained,
+        "metrics": measure_towers(model, test, queries),
+        "log": log,
+        "cpu_seconds": round(seconds, 1),
+        "environment": here,
     }
     if folder is not None:
-        save_towers(model, folder, {"training": {key: record[key] for key in ("contender", "seed", "date", "settings", "metrics", "environment")}})
+        save_towers(
+            model,
+            folder,
+            {
+                "training": {
+                    key: record[key] for key in ("contender", "seed", "date", "settings", "metrics", "environment")
+                }
+            },
+        )
     return record
 
 
-def compare(record_to: Path, seeds: int = 3, names: Sequence[str] = tuple(CONTENDERS), runs: Path | None = None, changes: dict | None = None,
-            say: Callable[[str], None] = print) -> dict:
+def compare(
+    record_to: Path,
+    seeds: int = 3,
+    names: Sequence[str] = tuple(CONTENDERS),
+    runs: Path | None = None,
+    changes: dict | None = None,
+    say: Callable[[str], None] = print,
+) -> dict:
     """Run what is missing in a results file, one run after another; started again, it goes on where it was stopped.
 
     Args:
@@ -190,7 +236,11 @@ def compare(record_to: Path, seeds: int = 3, names: Sequence[str] = tuple(CONTEN
     if unknown:
         raise ValueError(f"there is no contender {unknown[0]!r}: {', '.join(map(repr, CONTENDERS))}")
     record_to = Path(record_to)
-    kept = json.loads(record_to.read_text(encoding="utf-8")) if record_to.exists() else {"title": "Captioned glyphs: four losses, equal steps", "runs": []}
+    kept = (
+        json.loads(record_to.read_text(encoding="utf-8"))
+        if record_to.exists()
+        else {"title": "Captioned glyphs: four losses, equal steps", "runs": []}
+    )
     done = {(run["contender"], run["seed"]) for run in kept["runs"]}
     for seed in range(seeds):
         for name in names:
@@ -200,6 +250,9 @@ def compare(record_to: Path, seeds: int = 3, names: Sequence[str] = tuple(CONTEN
             run = run_contender(name, seed, changes, folder)
             kept["runs"].append(run)
             record_to.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-            say(f"{name}, seed {seed}: two-word mAP {run['metrics']['two words mAP']:.3f}, text->image R@5 {run['metrics']['text->image R@5']:.3f}, "
-                f"{run['cpu_seconds']:.0f} s of processor time")
+            say(
+                f"{name}, seed {seed}: two-word mAP {run['metrics']['two words mAP']:.3f}, text->image R@5 "
+                f"{run['metrics']['text->image R@5']:.3f}, "
+                f"{run['cpu_seconds']:.0f} s of processor time"
+            )
     return kept

@@ -22,10 +22,13 @@ FILE = "captions.json"  # says that a folder holds a run of two towers
 @dataclass
 class TowerConfig:
     "Both towers."
+
     dim: int = 128  # length of the embeddings
     width: int = 32  # channels of the small picture tower after its first layer
     size: int = 32  # side of the small tower's pictures, pixels
-    backbone: str = "small"  # "small" (glyphs), or a backbone of `EmbeddingModel`: a torchvision ResNet, "se_resnet50", "timm/NAME"
+    backbone: str = (
+        "small"  # "small" (glyphs), or a backbone of `EmbeddingModel`: a torchvision ResNet, "se_resnet50", "timm/NAME"
+    )
     weights: str = "none"  # of such a backbone: "none", "imagenet" or a path
     frozen: bool = False  # of such a backbone: only the linear layer on top is trained, as in VSE++
     word_dim: int = 64  # length of a word's own vector
@@ -38,8 +41,13 @@ class _Block(nn.Module):
 
     def __init__(self, before: int, after: int, stride: int):
         super().__init__()
-        self.path = nn.Sequential(nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU(),
-                                  nn.Conv2d(after, after, 3, 1, 1, bias=False), nn.BatchNorm2d(after))
+        self.path = nn.Sequential(
+            nn.Conv2d(before, after, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(after),
+            nn.ReLU(),
+            nn.Conv2d(after, after, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(after),
+        )
         short = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
         self.short = nn.Identity() if before == after and stride == 1 else short
 
@@ -48,7 +56,8 @@ class _Block(nn.Module):
 
 
 class SmallPictureTower(nn.Module):
-    """A residual network of three blocks for small grey pictures; a linear layer that sees where things are, not only whether, closes it.
+    """A residual network of three blocks for small grey pictures; a linear layer that sees where things are, not only
+    whether, closes it.
 
     Args:
         dim: length of the embeddings.
@@ -60,8 +69,12 @@ class SmallPictureTower(nn.Module):
         super().__init__()
         if size % 8:
             raise ValueError(f"the small picture tower takes sides that are multiples of 8, got {size}")
-        self.stem = nn.Sequential(nn.Conv2d(1, width, 5, 1, 2, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(2))
-        self.blocks = nn.Sequential(_Block(width, width, 1), _Block(width, 2 * width, 2), _Block(2 * width, 4 * width, 2))
+        self.stem = nn.Sequential(
+            nn.Conv2d(1, width, 5, 1, 2, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(2)
+        )
+        self.blocks = nn.Sequential(
+            _Block(width, width, 1), _Block(width, 2 * width, 2), _Block(2 * width, 4 * width, 2)
+        )
         self.head = nn.Linear(4 * width * (size // 8) ** 2, dim)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -96,7 +109,9 @@ class TextTower(nn.Module):
             (C, dim) float32, rows of length 1.
         """
         states = self.gru(self.words(numbers))[0]
-        last = states[torch.arange(len(numbers), device=numbers.device), lengths - 1]  # padding comes later and changes nothing
+        last = states[
+            torch.arange(len(numbers), device=numbers.device), lengths - 1
+        ]  # padding comes later and changes nothing
         return F.normalize(self.head(last).float(), dim=1)
 
 
@@ -104,7 +119,8 @@ class PretrainedTextTower(nn.Module):
     """A Hugging Face text encoder from a folder on this disk, mean over its tokens, a linear layer.
 
     Args:
-        folder: with the encoder's config, weights (safetensors) and tokenizer; nothing is downloaded, no code out of it is run.
+        folder: with the encoder's config, weights (safetensors) and tokenizer; nothing is downloaded, no code out of
+            it is run.
         dim: length of the embeddings.
 
     Raises:
@@ -117,7 +133,10 @@ class PretrainedTextTower(nn.Module):
         try:
             import transformers
         except ImportError as error:
-            raise ImportError("a pretrained text encoder needs transformers: pip install smoothap_nb[text]; text = \"gru\" needs nothing") from error
+            raise ImportError(
+                'a pretrained text encoder needs transformers: pip install smoothap_nb[text]; text = "gru" '
+                'needs nothing'
+            ) from error
         if not Path(folder).is_dir():
             raise FileNotFoundError(f"there is no folder {folder}: download the text encoder and name its folder")
         options = {"local_files_only": True, "trust_remote_code": False}
@@ -127,7 +146,9 @@ class PretrainedTextTower(nn.Module):
 
     def forward(self, captions: Sequence[str]) -> Tensor:
         "C texts to (C, dim) float32, rows of length 1."
-        tokens = self.tokenizer(list(captions), padding=True, truncation=True, return_tensors="pt").to(self.head.weight.device)
+        tokens = self.tokenizer(list(captions), padding=True, truncation=True, return_tensors="pt").to(
+            self.head.weight.device
+        )
         states, seen = self.encoder(**tokens).last_hidden_state, tokens["attention_mask"][..., None]
         return F.normalize(self.head((states * seen).sum(1) / seen.sum(1)).float(), dim=1)
 
@@ -154,7 +175,11 @@ class TwoTowers(nn.Module):
             self.picture = SmallPictureTower(c.dim, c.width, c.size)
         else:
             self.picture = _backbone_tower(c)
-        self.text = TextTower(len(vocabulary), c.dim, c.word_dim, c.hidden) if c.text == "gru" else PretrainedTextTower(c.text, c.dim)
+        self.text = (
+            TextTower(len(vocabulary), c.dim, c.word_dim, c.hidden)
+            if c.text == "gru"
+            else PretrainedTextTower(c.text, c.dim)
+        )
 
     def embed_images(self, images: Tensor) -> Tensor:
         "(N, C, H, W) in [0, 1] to (N, dim), rows of length 1."
@@ -177,8 +202,14 @@ def _backbone_tower(config: TowerConfig) -> nn.Module:
     from smoothap_nb.train.config import ModelConfig
     from smoothap_nb.train.models import EmbeddingModel
 
-    model = EmbeddingModel(ModelConfig(backbone=config.backbone, dim=config.dim, weights=config.weights,
-                                       batch_norm="frozen" if config.frozen else "live"))
+    model = EmbeddingModel(
+        ModelConfig(
+            backbone=config.backbone,
+            dim=config.dim,
+            weights=config.weights,
+            batch_norm="frozen" if config.frozen else "live",
+        )
+    )
     if config.frozen:
         for parameter in model.backbone.parameters():
             parameter.requires_grad_(False)
@@ -202,9 +233,16 @@ def save_towers(model: TwoTowers, folder: str | Path, facts: dict | None = None)
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}, folder / "model.safetensors",
-              metadata={"vocabulary": model.vocabulary.key})
-    text = {"towers": dataclasses.asdict(model.config), "vocabulary": {"key": model.vocabulary.key, "words": model.vocabulary.words}, **(facts or {})}
+    save_file(
+        {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()},
+        folder / "model.safetensors",
+        metadata={"vocabulary": model.vocabulary.key},
+    )
+    text = {
+        "towers": dataclasses.asdict(model.config),
+        "vocabulary": {"key": model.vocabulary.key, "words": model.vocabulary.words},
+        **(facts or {}),
+    }
     (folder / FILE).write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return folder
 
@@ -217,13 +255,17 @@ def load_towers(folder: str | Path, device: torch.device | str = "cpu") -> TwoTo
         device: where they go.
 
     Raises:
-        TowersError: no run there, damaged files, weights of other towers, or a vocabulary that is not the one they were trained with.
+        TowersError: no run there, damaged files, weights of other towers, or a vocabulary that is not the one they
+            were trained with.
     """
     from safetensors import SafetensorError, safe_open
 
     folder = Path(folder)
     if not (folder / FILE).is_file():
-        raise TowersError(f"{folder} holds no pictures-and-words run: name a folder that `smoothap captions` wrote (it contains {FILE})")
+        raise TowersError(
+            f"{folder} holds no pictures-and-words run: name a folder that `smoothap captions` wrote (it "
+            f"contains {FILE})"
+        )
     try:
         facts = json.loads((folder / FILE).read_text(encoding="utf-8"))
         vocabulary = Vocabulary(tuple(facts["vocabulary"]["words"]))
@@ -232,15 +274,22 @@ def load_towers(folder: str | Path, device: torch.device | str = "cpu") -> TwoTo
             trained_with = (file.metadata() or {}).get("vocabulary")
             state = {key: file.get_tensor(key) for key in file.keys()}
     except (ValueError, KeyError, TypeError, OSError, SafetensorError) as error:
-        raise TowersError(f"{folder} is damaged or incomplete ({type(error).__name__}: {error}): train it again") from None
+        raise TowersError(
+            f"{folder} is damaged or incomplete ({type(error).__name__}: {error}): train it again"
+        ) from None
     if trained_with != vocabulary.key:
-        raise TowersError(f"the words in {folder / FILE} are not those that the weights were trained with (vocabulary {vocabulary.key}, "
-                          f"trained with {trained_with}): every word would mean another one. Put back the file of the same run")
+        raise TowersError(
+            f"the words in {folder / FILE} are not those that the weights were trained with (vocabulary "
+            f"{vocabulary.key}, "
+            f"trained with {trained_with}): every word would mean another one. Put back the file of the same run"
+        )
     model = TwoTowers(vocabulary, config)
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
-        raise TowersError(f"the weights in {folder} do not fit its settings ({str(error).splitlines()[1].strip()[:120]})") from None
+        raise TowersError(
+            f"the weights in {folder} do not fit its settings ({str(error).splitlines()[1].strip()[:120]})"
+        ) from None
     return model.to(device).eval()
 
 
@@ -274,7 +323,8 @@ GLYPH_WORDS = Path(__file__).parent.parent / "data" / "glyph_words.safetensors"
 
 
 def load_glyph_words() -> GlyphWords:
-    """A trained text tower and the embeddings of held-out glyphs, from a file in the package; the pictures come from `Glyphs`.
+    """A trained text tower and the embeddings of held-out glyphs, from a file in the package; the pictures come from
+    `Glyphs`.
 
     Raises:
         FileNotFoundError: the package was installed without its data.
@@ -284,14 +334,27 @@ def load_glyph_words() -> GlyphWords:
     from smoothap_nb.data.glyphs import Glyphs
 
     if not GLYPH_WORDS.exists():
-        raise FileNotFoundError(f"{GLYPH_WORDS} is missing: reinstall smoothap_nb, or make the file with python tools/glyph_words.py RUN")
+        raise FileNotFoundError(
+            f"{GLYPH_WORDS} is missing: reinstall smoothap_nb, or make the file with python tools/glyph_words.py RUN"
+        )
     with safe_open(GLYPH_WORDS, "pt") as file:
         held, facts = {key: file.get_tensor(key) for key in file.keys()}, file.metadata()
     config, vocabulary = TowerConfig(**json.loads(facts["towers"])), Vocabulary(tuple(json.loads(facts["vocabulary"])))
     tower = TextTower(len(vocabulary), config.dim, config.word_dim, config.hidden).eval()
-    tower.load_state_dict({key.removeprefix("text."): value.float() for key, value in held.items() if key.startswith("text.")})
+    tower.load_state_dict(
+        {key.removeprefix("text."): value.float() for key, value in held.items() if key.startswith("text.")}
+    )
     glyphs = Glyphs("test", size=config.size, strength=0.0)
     place = {identity: row for row, identity in enumerate(glyphs.identity.tolist())}
-    drawn = [i for i, identity in enumerate(held["identity"].tolist()) if identity in place]  # all of them, unless matplotlib's typefaces changed
+    drawn = [
+        i for i, identity in enumerate(held["identity"].tolist()) if identity in place
+    ]  # all of them, unless matplotlib's typefaces changed
     images, names = glyphs.images[[place[int(held["identity"][i])] for i in drawn]], json.loads(facts["names"])
-    return GlyphWords(vocabulary, tower, F.normalize(held["gallery"].float(), dim=1)[drawn], images, [names[i] for i in drawn], json.loads(facts["made"]))
+    return GlyphWords(
+        vocabulary,
+        tower,
+        F.normalize(held["gallery"].float(), dim=1)[drawn],
+        images,
+        [names[i] for i in drawn],
+        json.loads(facts["made"]),
+    )

@@ -5,8 +5,20 @@ import random
 import pytest
 import torch
 
-from smoothap_nb.data.captions import (FILLERS, STYLES, SYNONYMS, GlyphCaptions, Vocabulary, caption_relevance, content_words, glyph_vocabulary, name_words,
-                                       random_subset, reword, split_text)
+from smoothap_nb.data.captions import (
+    FILLERS,
+    STYLES,
+    SYNONYMS,
+    GlyphCaptions,
+    Vocabulary,
+    caption_relevance,
+    content_words,
+    glyph_vocabulary,
+    name_words,
+    random_subset,
+    reword,
+    split_text,
+)
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +32,14 @@ def test(train):
 
 
 def test_names_become_words():
-    assert name_words("LATIN CAPITAL LETTER A WITH CIRCUMFLEX") == ["latin", "capital", "letter", "a", "with", "circumflex"]
+    assert name_words("LATIN CAPITAL LETTER A WITH CIRCUMFLEX") == [
+        "latin",
+        "capital",
+        "letter",
+        "a",
+        "with",
+        "circumflex",
+    ]
     assert name_words("BRAILLE PATTERN DOTS-1234") == ["braille", "pattern", "dots", "1", "2", "3", "4"]
     assert name_words("DOMINO TILE HORIZONTAL-02-04") == ["domino", "tile", "horizontal", "02", "04"]
 
@@ -94,7 +113,9 @@ def test_batches_follow_from_the_step_alone(train):
     other = train.batch(8, 3, step=5, seed=2)
     assert other[1] != captions and not torch.equal(other[0], images)
     fixed = train.batch(8, 5, step=1, subsets=0.0)[1]
-    assert {" ".join(sorted(fixed[i:i + 5])) for i in range(0, 40, 5)} <= {" ".join(sorted(train.captions(c))) for c in range(len(train.names))}
+    assert {" ".join(sorted(fixed[i : i + 5])) for i in range(0, 40, 5)} <= {
+        " ".join(sorted(train.captions(c))) for c in range(len(train.names))
+    }
 
 
 def test_random_subsets_keep_order_and_say_something():
@@ -117,8 +138,13 @@ def test_vocabulary_encodes_and_refuses(train):
     assert lengths.tolist() == [2, 1, 4] and numbers.shape == (3, 4) and (numbers[1, 1:] == 0).all()
     assert words.split("Capital Schloss, буква a") == (["capital", "a"], ["schloss", "буква"])
     assert Vocabulary(words.words).key == words.key != Vocabulary(words.words[::-1]).key
-    for captions, error, text in ((["", "a"], ValueError, "is empty"), (["  "], ValueError, "is empty"), ([], ValueError, "no caption"),
-                                  (["буква"], ValueError, "no word of the caption 'буква'"), ("letter", TypeError, "got one text")):
+    for captions, error, text in (
+        (["", "a"], ValueError, "is empty"),
+        (["  "], ValueError, "is empty"),
+        ([], ValueError, "no caption"),
+        (["буква"], ValueError, "no word of the caption 'буква'"),
+        ("letter", TypeError, "got one text"),
+    ):
         with pytest.raises(error, match=text):
             words.encode(captions)
     with pytest.raises(ValueError, match="twice in this one"):

@@ -22,7 +22,7 @@ def rewrite(folder, tmp_path, change):
 
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
-    path, = copy.glob("dataset_*.json")
+    (path,) = copy.glob("dataset_*.json")
     content = json.loads(path.read_text())
     change(content["images"])
     path.write_text(json.dumps(content))
@@ -33,8 +33,12 @@ def test_splits_are_read(mini):
     name, folder = mini
     train, test = load_captions(name, folder, "train"), load_captions(name, folder, "test")
     assert (len(train), len(load_captions(name, folder, "val")), len(test)) == (12, 5, 5)
-    assert len(test.captions) == len(test.tokens) == len(test.image_ids) == 25 and test.image_ids.tolist() == sorted(test.image_ids.tolist())
-    assert torch.equal(test.image_ids.bincount(), torch.full((5,), 5)) and all(text.endswith(".") and text[0] == text[0].upper() for text in test.captions)
+    assert len(test.captions) == len(test.tokens) == len(test.image_ids) == 25 and test.image_ids.tolist() == sorted(
+        test.image_ids.tolist()
+    )
+    assert torch.equal(test.image_ids.bincount(), torch.full((5,), 5)) and all(
+        text.endswith(".") and text[0] == text[0].upper() for text in test.captions
+    )
     if name == "coco":
         assert len(load_captions(name, folder, "train", with_restval=False)) == 6
         assert test.file_ids[0] == 117 and str(test.photos.relative[0]).startswith("val2014/COCO_val2014_")
@@ -47,7 +51,12 @@ def test_batches_carry_their_own_rows(mini):
 
     data = load_captions(*mini, "test", transform=PhotoTransform(size=24))
     images, texts, owners = data.batch([3, 1], draw=1)
-    assert images.shape[0] == 2 and images.shape[2:] == (24, 24) and texts[:5] == data.captions_of(3) and owners.tolist() == [0] * 5 + [1] * 5
+    assert (
+        images.shape[0] == 2
+        and images.shape[2:] == (24, 24)
+        and texts[:5] == data.captions_of(3)
+        and owners.tolist() == [0] * 5 + [1] * 5
+    )
     loss = CrossModalLoss("nt_xent")(torch.randn(2, 4), torch.randn(10, 4), image_ids=owners)
     assert torch.isfinite(loss)
 
@@ -65,7 +74,9 @@ def test_both_protocols_run_on_a_copy(mini):
 def test_counts_are_held_against_the_published_ones(mini):
     name, folder = mini
     said = check_captions(name, folder)
-    assert "miniature" in said[0] and any("published 5,000" in line if name == "coco" else "published 29,000" in line for line in said)
+    assert "miniature" in said[0] and any(
+        "published 5,000" in line if name == "coco" else "published 29,000" in line for line in said
+    )
     assert not any("missing" in line or "fewer" in line for line in said)
 
 
@@ -82,14 +93,17 @@ def test_missing_things_are_named(mini, tmp_path):
     assert len(load_captions(name, copy, "test", check=False)) == 5
 
 
-@pytest.mark.parametrize("change, words", [
-    (lambda images: images[-1]["sentences"][0].update(imgid=0), "ids that do not match"),
-    (lambda images: images[-1].update(imgid=images[0]["imgid"]), "gives the id"),
-    (lambda images: images[-1]["sentences"][0].update(raw=" "), "empty caption"),
-    (lambda images: images[-1]["sentences"].__delitem__(slice(0, 3)), "captions, 5 are needed"),
-    (lambda images: images[-1].pop("sentences"), "not Karpathy's list"),
-    (lambda images: images[-1].update(filename="../../secret.jpg"), "leads upwards"),
-])
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda images: images[-1]["sentences"][0].update(imgid=0), "ids that do not match"),
+        (lambda images: images[-1].update(imgid=images[0]["imgid"]), "gives the id"),
+        (lambda images: images[-1]["sentences"][0].update(raw=" "), "empty caption"),
+        (lambda images: images[-1]["sentences"].__delitem__(slice(0, 3)), "captions, 5 are needed"),
+        (lambda images: images[-1].pop("sentences"), "not Karpathy's list"),
+        (lambda images: images[-1].update(filename="../../secret.jpg"), "leads upwards"),
+    ],
+)
 def test_damaged_lists_are_refused(mini, tmp_path, change, words):
     name, folder = mini
     with pytest.raises(DatasetError, match=words):
@@ -115,7 +129,11 @@ def test_region_features(tmp_path):
     (tmp_path / "test_caps.txt").write_text("".join(f"caption {i}\n" for i in range(15)))
     np.save(tmp_path / "test_ims.npy", values.repeat(5, 0))
     features, captions, owners = region_features(tmp_path, regions=4, width=6)
-    assert np.array_equal(features, values) and captions[7] == "caption 7" and owners.tolist() == [0] * 5 + [1] * 5 + [2] * 5
+    assert (
+        np.array_equal(features, values)
+        and captions[7] == "caption 7"
+        and owners.tolist() == [0] * 5 + [1] * 5 + [2] * 5
+    )
     with pytest.raises(DatasetError, match=r"expected \(pictures, 36, 2048\)"):
         region_features(tmp_path)
     np.save(tmp_path / "test_ims.npy", values[:2])

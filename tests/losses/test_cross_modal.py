@@ -5,7 +5,15 @@ import math
 import pytest
 import torch
 
-from smoothap_nb.losses.cross_modal import LOSSES, CrossModalLoss, contributing_samples, hardest_triplet, nt_xent, push_weights, triplet
+from smoothap_nb.losses.cross_modal import (
+    LOSSES,
+    CrossModalLoss,
+    contributing_samples,
+    hardest_triplet,
+    nt_xent,
+    push_weights,
+    triplet,
+)
 from smoothap_nb.metrics.two_galleries import relevance_from_ids
 
 S = torch.tensor([[0.6, 0.5, 0.55, 0.1], [0.2, 0.65, 0.7, 0.4]], dtype=torch.float64)  # two pictures, two captions each
@@ -16,7 +24,11 @@ def towers(images=5, texts=9, dim=6, seed=0):
     g = torch.Generator().manual_seed(seed)
     make = lambda n: torch.randn(n, dim, generator=g, dtype=torch.float64).requires_grad_()
     relevance = torch.rand(images, texts, generator=g) < 0.3
-    relevance[0], relevance[1, :2], relevance[:, -1] = False, True, False  # a picture without captions, a caption without a picture
+    relevance[0], relevance[1, :2], relevance[:, -1] = (
+        False,
+        True,
+        False,
+    )  # a picture without captions, a caption without a picture
     return make(images), make(texts), relevance
 
 
@@ -28,9 +40,15 @@ def loops(name, scores, relevance, tau=0.1, margin=0.2):
         cost = {
             "triplet": lambda p: sum(max(0, margin + n - p) for n in negative),
             "hardest_triplet": lambda p: max([max(0, margin + n - p) for n in negative], default=0),
-            "nt_xent": lambda p: -math.log(math.exp(p / tau) / (math.exp(p / tau) + sum(math.exp(n / tau) for n in negative))),
-            "smooth_ap": lambda p: 1 - (lambda a: a / (a + sum(1 / (1 + math.exp(-(n - p) / tau)) for n in negative)))(
-                0.5 + sum(1 / (1 + math.exp(-(x - p) / tau)) for x in positive)),
+            "nt_xent": lambda p: (
+                -math.log(math.exp(p / tau) / (math.exp(p / tau) + sum(math.exp(n / tau) for n in negative)))
+            ),
+            "smooth_ap": lambda p: (
+                1
+                - (lambda a: a / (a + sum(1 / (1 + math.exp(-(n - p) / tau)) for n in negative)))(
+                    0.5 + sum(1 / (1 + math.exp(-(x - p) / tau)) for x in positive)
+                )
+            ),
         }[name]
         out.append(sum(map(cost, positive)) / len(positive) if positive else math.nan)
     return torch.tensor(out, dtype=torch.float64)
@@ -38,7 +56,7 @@ def loops(name, scores, relevance, tau=0.1, margin=0.2):
 
 @pytest.mark.parametrize("tau, value", [(0.01, 0.147310), (0.1, 0.223270)])
 def test_image_caption_loss_of_the_worked_example(tau, value):
-    "The scores are those of an embedding pair: S = U V with U = I, whose rows are not unit, so the call is checked through query_losses."
+    "Scores are given, not embeddings: the two directions are put together by hand."
     loss = CrossModalLoss("smooth_ap", tau=tau)
     both = 0.5 * loss.query_losses(S, R).mean() + 0.5 * loss.query_losses(S.T, R.T).mean()
     assert float(both) == pytest.approx(value, abs=5e-7)
@@ -82,7 +100,9 @@ def test_gradient_of_both_towers(name):
     settings = {"tau": 0.3} if "tau" in LOSSES[name] else {"margin": 0.2}
     loss = CrossModalLoss(name, **settings)
     assert torch.autograd.gradcheck(lambda a, b: loss(a, b, relevance), (images, texts))
-    assert torch.autograd.gradcheck(lambda a, b: CrossModalLoss(name, 0.0, **settings)(a, b, relevance), (images, texts))
+    assert torch.autograd.gradcheck(
+        lambda a, b: CrossModalLoss(name, 0.0, **settings)(a, b, relevance), (images, texts)
+    )
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -91,9 +111,11 @@ def test_weights_are_the_gradient_by_the_negatives(name):
     scores = torch.randn(8, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(3)).requires_grad_()
     tau = {"smooth_ap": 0.4, "nt_xent": 0.5}.get(name)
     loss = CrossModalLoss(name, **({"tau": tau} if tau else {}))
-    found, = torch.autograd.grad(loss.query_losses(scores, relevance).nansum(), scores)
+    (found,) = torch.autograd.grad(loss.query_losses(scores, relevance).nansum(), scores)
     weights, query = push_weights(scores, relevance, name, tau)
-    mine = torch.zeros_like(scores).index_add(0, query, weights) / relevance.sum(1, keepdim=True).clamp(min=1) / (tau or 1)
+    mine = (
+        torch.zeros_like(scores).index_add(0, query, weights) / relevance.sum(1, keepdim=True).clamp(min=1) / (tau or 1)
+    )
     torch.testing.assert_close(mine[~relevance], found[~relevance])
     assert (weights[relevance[query]] == 0).all()
 
@@ -125,7 +147,9 @@ def test_permutation_and_own_function():
     order = torch.randperm(9, generator=torch.Generator().manual_seed(4))
     loss = CrossModalLoss(lambda scores, relevance: hardest_triplet(scores, relevance, 0.1))
     torch.testing.assert_close(loss(images, texts, relevance), loss(images, texts[order], relevance[:, order]))
-    torch.testing.assert_close(loss(images, texts, relevance), CrossModalLoss("hardest_triplet", margin=0.1)(images, texts, relevance))
+    torch.testing.assert_close(
+        loss(images, texts, relevance), CrossModalLoss("hardest_triplet", margin=0.1)(images, texts, relevance)
+    )
 
 
 def test_half_precision_and_autocast_are_computed_in_float32():
@@ -146,22 +170,29 @@ def test_ids_stand_for_relevance():
     assert torch.equal(CrossModalLoss()(images, texts, relevance), CrossModalLoss()(images, texts, image_ids=ids))
 
 
-@pytest.mark.parametrize("make, error, words", [
-    (lambda: CrossModalLoss("clip"), ValueError, "loss must be one of 'smooth_ap'"),
-    (lambda: CrossModalLoss(weight=1.5), ValueError, "weight must lie between 0 and 1"),
-    (lambda: CrossModalLoss("triplet", tau=0.1), ValueError, "tau is no setting of the loss 'triplet'"),
-    (lambda: CrossModalLoss("nt_xent", tau=0), ValueError, "tau must be a finite number above 0"),
-    (lambda: triplet(S, R, margin=-1), ValueError, "margin"),
-    (lambda: nt_xent(S, R.int()), TypeError, "relevance must be a bool tensor"),
-    (lambda: CrossModalLoss()(S, S.T), ValueError, "dimensions"),
-    (lambda: CrossModalLoss()(S, S), ValueError, "exactly one of the two"),
-    (lambda: CrossModalLoss()(S, S, R, image_ids=torch.tensor([0, 1])), ValueError, "exactly one of the two"),
-    (lambda: CrossModalLoss()(S, S, image_ids=torch.tensor([0, 2])), ValueError, "number the pictures of this batch"),
-    (lambda: CrossModalLoss()(S, S, image_ids=torch.tensor([0])), ValueError, "one row number per text"),
-    (lambda: CrossModalLoss()(S, S, image_ids=torch.tensor([0.0, 1.0])), TypeError, "integers"),
-    (lambda: CrossModalLoss()(S[:0], S, torch.zeros(0, 2).bool()), ValueError, "empty"),
-    (lambda: push_weights(S, R, "clip"), ValueError, "loss must be one of"),
-])
+@pytest.mark.parametrize(
+    "make, error, words",
+    [
+        (lambda: CrossModalLoss("clip"), ValueError, "loss must be one of 'smooth_ap'"),
+        (lambda: CrossModalLoss(weight=1.5), ValueError, "weight must lie between 0 and 1"),
+        (lambda: CrossModalLoss("triplet", tau=0.1), ValueError, "tau is no setting of the loss 'triplet'"),
+        (lambda: CrossModalLoss("nt_xent", tau=0), ValueError, "tau must be a finite number above 0"),
+        (lambda: triplet(S, R, margin=-1), ValueError, "margin"),
+        (lambda: nt_xent(S, R.int()), TypeError, "relevance must be a bool tensor"),
+        (lambda: CrossModalLoss()(S, S.T), ValueError, "dimensions"),
+        (lambda: CrossModalLoss()(S, S), ValueError, "exactly one of the two"),
+        (lambda: CrossModalLoss()(S, S, R, image_ids=torch.tensor([0, 1])), ValueError, "exactly one of the two"),
+        (
+            lambda: CrossModalLoss()(S, S, image_ids=torch.tensor([0, 2])),
+            ValueError,
+            "number the pictures of this batch",
+        ),
+        (lambda: CrossModalLoss()(S, S, image_ids=torch.tensor([0])), ValueError, "one row number per text"),
+        (lambda: CrossModalLoss()(S, S, image_ids=torch.tensor([0.0, 1.0])), TypeError, "integers"),
+        (lambda: CrossModalLoss()(S[:0], S, torch.zeros(0, 2).bool()), ValueError, "empty"),
+        (lambda: push_weights(S, R, "clip"), ValueError, "loss must be one of"),
+    ],
+)
 def test_bad_input_is_named(make, error, words):
     if "dimensions" in words:
         make = lambda: CrossModalLoss()(S, S.T, R)
@@ -177,7 +208,10 @@ def _process(rank, world, path, out):
     dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=world)
     try:
         images, texts, relevance = towers(images=4, texts=8, seed=5)
-        mine = (images.detach().chunk(world)[rank].clone().requires_grad_(), texts.detach().chunk(world)[rank].clone().requires_grad_())
+        mine = (
+            images.detach().chunk(world)[rank].clone().requires_grad_(),
+            texts.detach().chunk(world)[rank].clone().requires_grad_(),
+        )
         value = CrossModalLoss("smooth_ap", tau=0.1)(gather_rows(mine[0]), gather_rows(mine[1]), relevance)
         value.backward()
         torch.save((value.detach(), mine[0].grad / world, mine[1].grad / world), f"{out}.{rank}")

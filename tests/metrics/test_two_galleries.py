@@ -14,9 +14,12 @@ def pair(images=20, per=5, dim=8, seed=0):
 
 
 def vse_protocol(images, texts, per=5):
-    "Sort, look where the right ones stand: for a picture the best of its captions, for a caption its one picture. R@1, 5, 10 in percent, median rank."
+    "Sort, look where the right ones stand: for a picture the best caption, for a caption its picture, in percent."
     scores = torch.nn.functional.normalize(images) @ torch.nn.functional.normalize(texts).T
-    forth = [min(order.tolist().index(c) for c in range(per * i, per * i + per)) for i, order in enumerate(scores.argsort(1, descending=True))]
+    forth = [
+        min(order.tolist().index(c) for c in range(per * i, per * i + per))
+        for i, order in enumerate(scores.argsort(1, descending=True))
+    ]
     back = [order.tolist().index(c // per) for c, order in enumerate(scores.T.argsort(1, descending=True))]
     summary = lambda places: [100 * sum(p < k for p in places) / len(places) for k in (1, 5, 10)]
     return summary(forth), summary(back)
@@ -37,7 +40,7 @@ def test_equals_the_protocol_of_vse():
 def test_folds_are_means_over_consecutive_pictures():
     images, texts, ids = pair(images=20)
     found = evaluate_cross_modal(images, texts, image_ids=ids, folds=5)
-    parts = [vse_protocol(images[i:i + 4], texts[5 * i:5 * i + 20]) for i in range(0, 20, 4)]
+    parts = [vse_protocol(images[i : i + 4], texts[5 * i : 5 * i + 20]) for i in range(0, 20, 4)]
     for way in range(2):
         assert flat(found)[way] == pytest.approx([sum(part[way][n] for part in parts) / 5 for n in range(3)])
 
@@ -55,13 +58,18 @@ def test_worked_example():
     rest = (1 - scores.square().sum(0)).sqrt()  # a third coordinate makes every caption a unit row
     texts, images = torch.cat((scores, rest[None])).T, torch.eye(3, dtype=torch.float64)[:2]
     found = evaluate_cross_modal(images, texts, image_ids=torch.tensor([0, 0, 1, 1]))
-    assert found["image->text mAP"] == pytest.approx(5 / 6) and found["text->image mAP"] == pytest.approx((1 + 0.5 + 1 + 1) / 4)
+    assert found["image->text mAP"] == pytest.approx(5 / 6) and found["text->image mAP"] == pytest.approx(
+        (1 + 0.5 + 1 + 1) / 4
+    )
     assert found["image->text R@1"] == 1.0 and found["text->image R@1"] == 0.75
 
 
 def test_ties_count_as_asked():
     images, texts = torch.ones(4, 3), torch.ones(4, 3)
-    found = {ties: evaluate_cross_modal(images, texts, image_ids=torch.arange(4), ties=ties) for ties in ("max", "min", "average")}
+    found = {
+        ties: evaluate_cross_modal(images, texts, image_ids=torch.arange(4), ties=ties)
+        for ties in ("max", "min", "average")
+    }
     assert [found[t]["text->image median rank"] for t in ("max", "min", "average")] == [4, 1, 2.5]
     assert found["max"]["image->text R@1"] == 0 and found["min"]["image->text R@1"] == 1
 
@@ -76,11 +84,18 @@ def test_queries_without_a_positive_are_left_out_and_counted():
         evaluate_cross_modal(images, texts, torch.zeros_like(relevance))
 
 
-@pytest.mark.parametrize("change, words", [
-    ({"folds": 3}, "folds of equal size"), ({"image_ids": torch.full((100,), 20)}, "rows of `images`"), ({"ks": (0,)}, "k must be"),
-    ({"ties": "lucky"}, "ties must be one of"), ({"relevance": torch.ones(2, 2).bool()}, "exactly one of the two"), ({"image_ids": None}, "exactly one"),
-    ({"image_ids": None, "relevance": torch.ones(2, 2).bool()}, r"relevance must be bool \(20, 100\)"),
-])
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"folds": 3}, "folds of equal size"),
+        ({"image_ids": torch.full((100,), 20)}, "rows of `images`"),
+        ({"ks": (0,)}, "k must be"),
+        ({"ties": "lucky"}, "ties must be one of"),
+        ({"relevance": torch.ones(2, 2).bool()}, "exactly one of the two"),
+        ({"image_ids": None}, "exactly one"),
+        ({"image_ids": None, "relevance": torch.ones(2, 2).bool()}, r"relevance must be bool \(20, 100\)"),
+    ],
+)
 def test_bad_input_is_named(change, words):
     images, texts, ids = pair()
     with pytest.raises(ValueError, match=words):

@@ -10,7 +10,13 @@ from smoothap_nb.show.words import eight_bits, rounded_tower, word_search_html, 
 from smoothap_nb.train.text import TextTower
 
 WORDS = Vocabulary(("a", "b", "capital", "circumflex", "latin", "letter", "small", "uppercase", "with"))
-NAMES = ["LATIN SMALL LETTER A", "LATIN CAPITAL LETTER A", "LATIN SMALL LETTER B", "LATIN CAPITAL LETTER B", "LATIN CAPITAL LETTER A WITH CIRCUMFLEX"]
+NAMES = [
+    "LATIN SMALL LETTER A",
+    "LATIN CAPITAL LETTER A",
+    "LATIN SMALL LETTER B",
+    "LATIN CAPITAL LETTER B",
+    "LATIN CAPITAL LETTER A WITH CIRCUMFLEX",
+]
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +24,14 @@ def state():
     torch.manual_seed(0)
     tower = TextTower(len(WORDS), dim=12, word_dim=6, hidden=10)
     gallery = torch.nn.functional.normalize(torch.randn(5, 12), dim=1)
-    return dict(tower=tower.state_dict(), vocabulary=WORDS, gallery=gallery, images=torch.randint(0, 256, (5, 32, 32), dtype=torch.uint8), names=NAMES,
-                examples=["capital letter with circumflex", "small b"])
+    return dict(
+        tower=tower.state_dict(),
+        vocabulary=WORDS,
+        gallery=gallery,
+        images=torch.randint(0, 256, (5, 32, 32), dtype=torch.uint8),
+        names=NAMES,
+        examples=["capital letter with circumflex", "small b"],
+    )
 
 
 def test_same_bytes_on_every_run(state):
@@ -35,9 +47,14 @@ def test_eight_bits_are_near(state):
     assert not zeros.any()
 
 
-@pytest.mark.parametrize("change, words", [
-    ({"names": NAMES[:2]}, "do not belong together"), ({"examples": []}, "at least one example"), ({"vocabulary": Vocabulary(("a",))}, "of different runs"),
-])
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"names": NAMES[:2]}, "do not belong together"),
+        ({"examples": []}, "at least one example"),
+        ({"vocabulary": Vocabulary(("a",))}, "of different runs"),
+    ],
+)
 def test_bad_input_is_named(state, change, words):
     with pytest.raises(ValueError, match=words):
         word_search_state(**state | change)
@@ -47,7 +64,10 @@ def test_bad_input_is_named(state, change, words):
 def test_the_browser_computes_what_python_computes(state, chromium, tmp_path):
     from playwright.sync_api import sync_playwright
 
-    packed, texts = word_search_state(**state), ["capital letter with circumflex", "a", "B uppercase xyz Latin", "буква"]
+    packed, texts = (
+        word_search_state(**state),
+        ["capital letter with circumflex", "a", "B uppercase xyz Latin", "буква"],
+    )
     tower = TextTower(len(WORDS), dim=12, word_dim=6, hidden=10)
     tower.load_state_dict(rounded_tower(state["tower"]))
     gallery = torch.from_numpy((lambda small, scales: small * scales[:, None])(*eight_bits(state["gallery"])))
@@ -55,12 +75,17 @@ def test_the_browser_computes_what_python_computes(state, chromium, tmp_path):
     page = f"""<!doctype html><meta charset="utf-8"><title>words</title>{word_search_html(**state)}"""
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--allow-file-access-from-files"])
+        browser = play.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--allow-file-access-from-files"]
+        )
         tab, problems = browser.new_page(), []
         tab.on("pageerror", lambda error: problems.append(str(error)))
         tab.goto((tmp_path / "page.html").as_uri())
-        found = tab.evaluate("""async ([url, state, texts]) => { const m = await import(url); const box = m.unpack(state); return texts.map((t) => m.search(box, t, 5)); }""",
-                             [(tmp_path / "words.mjs").as_uri(), json.loads(json.dumps(packed)), texts])
+        found = tab.evaluate(
+            """async ([url, state, texts]) => { const m = await import(url), box = m.unpack(state);
+            return texts.map((text) => m.search(box, text, 5)); }""",
+            [(tmp_path / "words.mjs").as_uri(), json.loads(json.dumps(packed)), texts],
+        )
         for text, answer in zip(texts, found):
             known, unknown = WORDS.split(text)
             assert (answer["known"], answer["unknown"]) == (known, unknown)
@@ -69,7 +94,9 @@ def test_the_browser_computes_what_python_computes(state, chromium, tmp_path):
                     best = (tower(*WORDS.encode([text])) @ gallery.T)[0].sort(descending=True)
                 assert answer["rows"] == best.indices.tolist()
                 torch.testing.assert_close(torch.tensor(answer["scores"]), best.values, atol=1e-5, rtol=0)
-        assert found[0]["right"] == [NAMES[i].endswith("CIRCUMFLEX") for i in found[0]["rows"]] and found[3]["rows"] == []
+        assert (
+            found[0]["right"] == [NAMES[i].endswith("CIRCUMFLEX") for i in found[0]["rows"]] and found[3]["rows"] == []
+        )
         field = tab.get_by_label("Describe a character:")
         assert field.input_value() == "capital letter with circumflex" and tab.locator("li").count() == 5
         field.fill("small dragon letter")
@@ -79,6 +106,9 @@ def test_the_browser_computes_what_python_computes(state, chromium, tmp_path):
         assert field.input_value() == "small b" and first.inner_text().upper() in NAMES
         assert first.get_by_role("img").get_attribute("aria-label").split(": ")[0] in ("fits", "does not fit")
         field.fill("буква")
-        assert tab.locator("li").count() == 0 and "No word that the network knows" in tab.get_by_role("status").inner_text()
+        assert (
+            tab.locator("li").count() == 0
+            and "No word that the network knows" in tab.get_by_role("status").inner_text()
+        )
         assert problems == []
         browser.close()

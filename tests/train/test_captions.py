@@ -9,7 +9,14 @@ from smoothap_nb.data.captions import GlyphCaptions
 from smoothap_nb.train import captions as tc
 from smoothap_nb.train.text import TowerConfig, load_towers
 
-TINY = {"steps": 12, "characters": 16, "per_image": 3, "lr_warm_up": 2, "log_every": 6, "towers": TowerConfig(dim=16, width=8, word_dim=16, hidden=24)}
+TINY = {
+    "steps": 12,
+    "characters": 16,
+    "per_image": 3,
+    "lr_warm_up": 2,
+    "log_every": 6,
+    "towers": TowerConfig(dim=16, width=8, word_dim=16, hidden=24),
+}
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +28,9 @@ def test_training_repeats_itself_and_learns(data):
     settings = tc.CaptionTraining(loss="nt_xent", tau=0.1, **TINY)
     model, log = tc.train_towers(settings, data)
     again, same = tc.train_towers(settings, data)
-    assert log == same and all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values()))
+    assert log == same and all(
+        torch.equal(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values())
+    )
     assert [row["step"] for row in log] == [0, 6, 11] and log[-1]["loss"] < log[0]["loss"] and not model.training
     assert 0 < log[0]["image->text negatives"] <= log[0]["image->text of"] <= 48
 
@@ -40,15 +49,25 @@ def test_weights_that_blow_up_stop_the_training(data):
 def test_rates_rise_and_fall():
     settings = tc.CaptionTraining(steps=100, lr=1.0, lr_warm_up=10)
     rates = [tc.rate(step, settings) for step in range(100)]
-    assert rates[0] < 0.11 and max(rates) == rates[9] > 0.97 and rates[-1] < 1e-3 and rates[10:] == sorted(rates[10:], reverse=True)
+    assert (
+        rates[0] < 0.11
+        and max(rates) == rates[9] > 0.97
+        and rates[-1] < 1e-3
+        and rates[10:] == sorted(rates[10:], reverse=True)
+    )
 
 
 def test_a_comparison_goes_on_where_it_was_stopped(tmp_path):
     path, said = tmp_path / "record.json", []
     names = ["NT-Xent, tau 0.1"]
     first = tc.compare(path, 1, names, tmp_path / "runs", TINY, said.append)
-    run, = first["runs"]
-    assert run["environment"]["commit"] and run["settings"]["steps"] == 12 and run["settings"]["tau"] == 0.1 and run["date"]
+    (run,) = first["runs"]
+    assert (
+        run["environment"]["commit"]
+        and run["settings"]["steps"] == 12
+        and run["settings"]["tau"] == 0.1
+        and run["date"]
+    )
     assert {"two words mAP", "text->image R@5", "rsum"} <= set(run["metrics"]) and run["metrics"] != run["untrained"]
     second = tc.compare(path, 1, names, tmp_path / "runs", TINY, said.append)
     assert second == first == json.loads(path.read_text()) and len(said) == 1

@@ -6,7 +6,17 @@ import pytest
 import torch
 
 from smoothap_nb.data.captions import Vocabulary
-from smoothap_nb.train.text import FILE, PretrainedTextTower, SmallPictureTower, TextTower, TowerConfig, TowersError, TwoTowers, load_towers, save_towers
+from smoothap_nb.train.text import (
+    FILE,
+    PretrainedTextTower,
+    SmallPictureTower,
+    TextTower,
+    TowerConfig,
+    TowersError,
+    TwoTowers,
+    load_towers,
+    save_towers,
+)
 
 WORDS = Vocabulary(("latin", "small", "letter", "a", "b"))
 TINY = TowerConfig(dim=8, width=4, size=16, word_dim=6, hidden=10)
@@ -34,7 +44,9 @@ def test_padding_changes_nothing():
 
 def test_gradients_reach_both_towers_and_leave_padding_alone():
     model = towers().train()
-    (model.embed_images(torch.rand(4, 1, 16, 16)) @ model.embed_texts(["latin a", "small letter b", "a", "b"]).T).sum().backward()
+    (
+        model.embed_images(torch.rand(4, 1, 16, 16)) @ model.embed_texts(["latin a", "small letter b", "a", "b"]).T
+    ).sum().backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
     assert not model.text.words.weight.grad[0].any()
 
@@ -44,7 +56,11 @@ def test_a_run_comes_back_as_it_was(tmp_path):
     save_towers(model, tmp_path / "run", {"training": {"seed": 0}})
     again = load_towers(tmp_path / "run")
     image = torch.rand(2, 1, 16, 16)
-    assert torch.equal(again.embed_images(image), model.embed_images(image)) and again.vocabulary == model.vocabulary and not again.training
+    assert (
+        torch.equal(again.embed_images(image), model.embed_images(image))
+        and again.vocabulary == model.vocabulary
+        and not again.training
+    )
     assert json.loads((tmp_path / "run" / FILE).read_text())["training"] == {"seed": 0}
 
 
@@ -107,22 +123,32 @@ def test_a_pretrained_encoder_is_asked_for_by_folder(tmp_path, monkeypatch):
         config = types.SimpleNamespace(hidden_size=3)
 
         def forward(self, input_ids, attention_mask):
-            return types.SimpleNamespace(last_hidden_state=input_ids[..., None].float() * torch.tensor([1.0, 2.0, -1.0]))
+            return types.SimpleNamespace(
+                last_hidden_state=input_ids[..., None].float() * torch.tensor([1.0, 2.0, -1.0])
+            )
 
     def tokenizer(folder, **options):
         asked["tokenizer"] = options
-        return lambda captions, **_: Tokens(input_ids=torch.tensor([[1, 2], [3, 99]]), attention_mask=torch.tensor([[1, 1], [1, 0]]))
+        return lambda captions, **_: Tokens(
+            input_ids=torch.tensor([[1, 2], [3, 99]]), attention_mask=torch.tensor([[1, 1], [1, 0]])
+        )
 
     def encoder(folder, **options):
         asked["model"] = options
         return Encoder()
 
-    fake = types.SimpleNamespace(AutoTokenizer=types.SimpleNamespace(from_pretrained=tokenizer), AutoModel=types.SimpleNamespace(from_pretrained=encoder))
+    fake = types.SimpleNamespace(
+        AutoTokenizer=types.SimpleNamespace(from_pretrained=tokenizer),
+        AutoModel=types.SimpleNamespace(from_pretrained=encoder),
+    )
     monkeypatch.setitem(sys.modules, "transformers", fake)
     with pytest.raises(FileNotFoundError, match="no folder"):
         PretrainedTextTower(tmp_path / "nowhere")
     tower = PretrainedTextTower(tmp_path, dim=5)
     rows = tower(["a", "b"])
-    assert all(options["local_files_only"] and not options["trust_remote_code"] for options in asked.values()) and asked["model"]["use_safetensors"]
+    assert (
+        all(options["local_files_only"] and not options["trust_remote_code"] for options in asked.values())
+        and asked["model"]["use_safetensors"]
+    )
     mean = torch.tensor([[1.5, 3.0, -1.5], [3.0, 6.0, -3.0]])  # the padded token of the second text stays out
     torch.testing.assert_close(rows, torch.nn.functional.normalize(tower.head(mean), dim=1))
