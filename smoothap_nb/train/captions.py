@@ -16,7 +16,8 @@ from torch import Tensor
 
 from smoothap_nb.metrics.flat import average_precision
 from smoothap_nb.data.captions import GlyphCaptions
-from smoothap_nb.losses.cross_modal import CrossModalLoss, contributing_samples
+from smoothap_nb.losses.contrast import contributing_samples
+from smoothap_nb.losses.cross_modal import CrossModalLoss
 from smoothap_nb.metrics.two_galleries import evaluate_cross_modal
 from smoothap_nb.train.text import TowerConfig, TwoTowers, save_towers
 
@@ -62,13 +63,22 @@ def rate(step: int, settings: CaptionTraining) -> float:
     return settings.lr * rise * 0.5 * (1 + math.cos(math.pi * step / settings.steps))
 
 
-def count_contributions(images: Tensor, texts: Tensor, relevance: Tensor, loss: CrossModalLoss) -> dict[str, float]:
-    "Contributing samples of a batch in both directions; see `contributing_samples`."
+def count_contributions(
+    images: Tensor, texts: Tensor, relevance: Tensor, loss: CrossModalLoss
+) -> dict[str, float]:
+    """Contributing samples of a batch in both directions; see `contributing_samples`.
+
+    Smooth-AP has also `reached` and `unreached`: negatives within the sigmoid's reach, and share of positives without
+    any, whatever the rank.
+    """
     scores, out = (images @ texts.T).detach(), {}
     for way, s, r in (("image->text", scores, relevance), ("text->image", scores.T, relevance.T)):
-        counts = contributing_samples(s, r, loss.name, **loss.settings)
-        out |= {f"{way} {key}": value for key, value in counts.items()}
-        out[f"{way} of"] = float((~r).sum(1).double().mean())
+        found = contributing_samples(s, r, loss.name, **loss.settings)
+        if loss.name == "smooth_ap":
+            near = contributing_samples(s, r, loss.name, by_rank=False, **loss.settings)
+            found |= {"reached": near["negatives"], "unreached": near["without"]}
+        found["of"] = float((~r).sum(1).double().mean())
+        out |= {f"{way} {key}": value for key, value in found.items()}
     return out
 
 

@@ -5,15 +5,15 @@ import math
 import pytest
 import torch
 
-from smoothap_nb.losses.cross_modal import (
-    LOSSES,
-    CrossModalLoss,
+from smoothap_nb.losses.contrast import (
+    SETTINGS,
     contributing_samples,
     hardest_triplet,
     nt_xent,
     push_weights,
     triplet,
 )
+from smoothap_nb.losses.cross_modal import LOSSES, CrossModalLoss
 from smoothap_nb.metrics.two_galleries import relevance_from_ids
 
 S = torch.tensor([[0.6, 0.5, 0.55, 0.1], [0.2, 0.65, 0.7, 0.4]], dtype=torch.float64)  # two pictures, two captions each
@@ -66,7 +66,7 @@ def test_image_caption_loss_of_the_worked_example(tau, value):
 def test_loss_equals_its_definition(name):
     images, texts, relevance = towers()
     images, texts = (torch.nn.functional.normalize(x.detach()) for x in (images, texts))
-    settings = {"tau": 0.1} if "tau" in LOSSES[name] else {"margin": 0.2}
+    settings = {"tau": 0.1} if "tau" in SETTINGS[name] else {"margin": 0.2}
     loss = CrossModalLoss(name, 0.25, **settings)
     scores = images @ texts.T
     forth, back = loops(name, scores, relevance), loops(name, scores.T, relevance.T)
@@ -97,7 +97,7 @@ def test_nt_xent_with_one_positive_is_cross_entropy():
 @pytest.mark.parametrize("name", LOSSES)
 def test_gradient_of_both_towers(name):
     images, texts, relevance = towers()
-    settings = {"tau": 0.3} if "tau" in LOSSES[name] else {"margin": 0.2}
+    settings = {"tau": 0.3} if "tau" in SETTINGS[name] else {"margin": 0.2}
     loss = CrossModalLoss(name, **settings)
     assert torch.autograd.gradcheck(lambda a, b: loss(a, b, relevance), (images, texts))
     assert torch.autograd.gradcheck(
@@ -112,7 +112,7 @@ def test_weights_are_the_gradient_by_the_negatives(name):
     tau = {"smooth_ap": 0.4, "nt_xent": 0.5}.get(name)
     loss = CrossModalLoss(name, **({"tau": tau} if tau else {}))
     (found,) = torch.autograd.grad(loss.query_losses(scores, relevance).nansum(), scores)
-    weights, query = push_weights(scores, relevance, name, tau)
+    weights, query = push_weights(scores, relevance, name, **({"tau": tau} if tau else {}))
     mine = (
         torch.zeros_like(scores).index_add(0, query, weights) / relevance.sum(1, keepdim=True).clamp(min=1) / (tau or 1)
     )
@@ -123,8 +123,13 @@ def test_weights_are_the_gradient_by_the_negatives(name):
 def test_contributing_samples_by_hand():
     scores, relevance = torch.tensor([[0.5, 0.45, 0.2, 0.9]]), torch.tensor([[True, False, False, True]])
     # margin .2: only 0.45 comes within .2 of 0.5; nothing comes within .2 of 0.9
-    assert contributing_samples(scores, relevance, "triplet") == {"negatives": 0.5, "without": 0.5}
-    assert contributing_samples(scores, relevance, "hardest_triplet") == {"negatives": 0.5, "without": 0.5}
+    assert contributing_samples(scores, relevance, "triplet") == {"negatives": 0.5, "without": 0.5, "effective": 1.0}
+    wide = contributing_samples(scores, relevance, "triplet", margin=0.4)  # 0.45 and 0.2 for 0.5, and 0.45 misses 0.9
+    assert wide == {"negatives": 1.0, "without": 0.5, "effective": 2.0}
+    one = contributing_samples(scores, relevance, "hardest_triplet", margin=0.5)
+    assert one == {"negatives": 1.0, "without": 0.0, "effective": 1.0}
+    reach = contributing_samples(scores, relevance, "smooth_ap", tau=0.05, by_rank=False)
+    assert reach["negatives"] == 0.5 and reach["without"] == 0.5
     none = contributing_samples(scores, torch.zeros_like(relevance), "nt_xent")
     assert math.isnan(none["negatives"]) and math.isnan(none["without"])
 
