@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-import html
 import io
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -44,56 +44,48 @@ def mean_precision_recall(embeddings: Tensor, labels: Tensor, queries: int = 100
 _COLOURS = {"raw pixels": PALETTE["exact"], "untrained": PALETTE["h_ap"], "trained": PALETTE["smooth_ap"]}
 _LINES = {"raw pixels": DASHES["exact"], "untrained": DASHES["h_ap"], "trained": "-"}
 
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; background: #fff; }}
-h1 {{ font-size: 1.7rem; margin-bottom: .2rem; }} h2 {{ margin-top: 2.2rem; font-size: 1.25rem; }} h3 {{ font-size: 1rem; margin: 1.4rem 0 .3rem; }}
-table {{ border-collapse: collapse; }} th, td {{ padding: .3rem .9rem; text-align: right; border-bottom: 1px solid #ddd; }}
-th:first-child, td:first-child {{ text-align: left; }} tr.best td {{ font-weight: 600; }}
-.row {{ display: flex; gap: .35rem; align-items: center; margin: .3rem 0; overflow-x: auto; padding: 2px; }}
-.row .who {{ flex: 0 0 9.5rem; font-size: .9rem; }}
-.row img {{ width: 52px; height: 52px; image-rendering: pixelated; border: 4px solid; flex: none; box-sizing: content-box; }}
-img.query {{ border-color: {query}; margin-right: .5rem; }} img.positive {{ border-color: {positive}; }} img.negative {{ border-color: {negative}; border-style: dashed; }}
-img.member {{ border-color: transparent; }} img.figure {{ max-width: 100%; height: auto; }} .small {{ color: #555; font-size: .88rem; }} pre {{ background: #f5f5f5; padding: 1rem; overflow-x: auto; font-size: .82rem; }}
-.wide {{ overflow-x: auto; }}
-</style></head><body>
-<h1>{title}</h1>
-<p>{description}</p>
-<p class="small">{counts}</p>
-<h2>How well does it rank characters it has never seen?</h2>
-<div class="wide">{table}</div>
-<p class="small">{selfnote}</p>
-<h2>What it returns</h2>
-<p>The query has a black frame. Then the ten nearest pictures, best first: <span style="color:{positive}">the same character, solid blue</span>;
-<span style="color:{negative}">another character, dashed vermillion</span>. {choice}</p>
-{rows}
-<h2>Class by class</h2>
-{classes}
-<h2>Precision against recall</h2>
-<img class="figure" alt="{pr_alt}" src="data:image/png;base64,{pr}">
-<h2>The loss while it learned</h2>
-{loss}
-<h2>Everything needed to repeat it</h2>
-<p class="small">{environment}</p>
-<pre>{config}</pre>
-</body></html>
-"""
 
 
-def _data_url(picture: Tensor) -> str:
+class Picture(NamedTuple):
+    "What a template shows as a picture: its address, what it shows in words, and its role."
+
+    url: str
+    text: str
+    kind: str = ""
+
+
+def _page(template: str, **values) -> str:
+    "A page from its template; everything is escaped there."
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+    pages = Environment(loader=PackageLoader("smoothap_nb.show"), autoescape=select_autoescape(["html.jinja"]), undefined=StrictUndefined,
+                        trim_blocks=True, lstrip_blocks=True)
+    return pages.get_template(template).render(palette=PALETTE, **values)
+
+
+def _encoded(kind: str, data: bytes) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def _drawn(fig, text: str) -> Picture:
+    "A figure as an embedded picture; the figure is closed."
+    url = _encoded("png", to_png(fig))
+    plt.close(fig)
+    return Picture(url, text)
+
+
+def _photo_url(picture: Tensor) -> str:
     "A (C, H, W) picture in [0, 1] as a data URL: glyphs as PNG, photographs as small JPEG."
     from PIL import Image
 
     buffer, values = io.BytesIO(), (picture.clamp(0, 1) * 255).round().to(torch.uint8).cpu()
     if len(values) == 1:
         Image.fromarray(values[0].numpy()).save(buffer, format="PNG")
-        return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+        return _encoded("png", buffer.getvalue())
     photo = Image.fromarray(values.permute(1, 2, 0).contiguous().numpy())
     photo.thumbnail((96, 96))
     photo.save(buffer, format="JPEG", quality=80)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return _encoded("jpeg", buffer.getvalue())
 
 
 def _caption(data, index: int) -> str:
@@ -104,49 +96,44 @@ def _caption(data, index: int) -> str:
     return str(data.class_names[-1][fine]) if data.class_names else f"class {fine}"
 
 
-def _picture(data, index: int, kind: str, caption: str) -> str:
-    image = data.batch(torch.tensor([index]), draw=0)[0][0]
-    return f'<img class="{kind}" alt="{html.escape(caption)}" title="{html.escape(caption)}" src="{_data_url(image)}">'
+def _picture(data, index: int, kind: str, text: str) -> Picture:
+    return Picture(_photo_url(data.batch(torch.tensor([index]), draw=0)[0][0]), text, kind)
 
 
-def _table(record: dict) -> str:
-    names = list(record["metrics"])
-    keys = [k for k in record["metrics"]["trained"] if not k.endswith("queries_skipped")]
-    best = {k: max(record["metrics"][n][k] for n in names) for k in keys}
-    cell = lambda n, k: f"<td{' style=font-weight:600' if record['metrics'][n][k] == best[k] else ''}>{record['metrics'][n][k]:.3f}</td>"
-    if len(keys) > 12:  # several tests: a line for each metric
-        head = "<table><tr><th></th>" + "".join(f"<th>{n}</th>" for n in names) + "</tr>"
-        return "\n".join([head, *(f"<tr><td>{html.escape(k)}</td>" + "".join(cell(n, k) for n in names) + "</tr>" for k in keys)]) + "</table>"
-    lines = ["<table><tr><th></th>" + "".join(f"<th>{html.escape(k)}</th>" for k in keys) + "</tr>"]
-    for n in names:
-        lines.append(f"<tr><td>{n}</td>{''.join(cell(n, k) for k in keys)}</tr>")
-    return "\n".join(lines) + "</table>"
+def _table(metrics: dict[str, dict]) -> dict:
+    "Heading and rows of (value, is it the best?): a column for each metric, or, where there are many, a line for each."
+    names, keys = list(metrics), [k for k in metrics["trained"] if not k.endswith("queries_skipped")]
+    cell = {(n, k): (metrics[n][k], metrics[n][k] == max(metrics[m][k] for m in names)) for n in names for k in keys}
+    if len(keys) > 12:
+        return {"head": names, "rows": [(k, [cell[n, k] for n in names]) for k in keys]}
+    return {"head": keys, "rows": [(n, [cell[n, k] for k in keys]) for n in names]}
 
 
-def _example_rows(shown: dict, k: int = 10) -> str:
-    "Ranked rows of the five queries at fixed places in the order of the trained network's AP."
+def _example(shown: dict, q: int, k: int = 10) -> list[dict]:
+    "One row for each competitor: the query, then the `k` nearest pictures."
     data, indices, fine = shown["data"], shown["indices"], shown["labels"][:, -1]
     there, apart = shown.get("answers", data), "answers" in shown
     where, known = (torch.arange(len(there)), there.labels[:, -1].cpu()) if apart else (indices, fine)
+    out = []
+    for who, rows in shown["embeddings"].items():
+        scores = (shown["gallery"][who] if apart else rows) @ rows[q]
+        if not apart:
+            scores[q] = -torch.inf
+        pictures = [_picture(data, int(indices[q]), "query", f"query: {_caption(data, int(indices[q]))}")]
+        for place, i in enumerate(scores.topk(min(k, len(scores) - 1)).indices.tolist(), 1):
+            right = bool(known[i] == fine[q])
+            text = f"rank {place}, {'right' if right else 'wrong'}: {_caption(there, int(where[i]))}"
+            pictures.append(_picture(there, int(where[i]), "positive" if right else "negative", text))
+        out.append({"who": who, "note": f"AP {shown['per_query'][who][q]:.3f}", "pictures": pictures})
+    return out
+
+
+def _examples(shown: dict) -> list[dict]:
+    "Ranked rows of the five queries at fixed places in the order of the trained network's AP."
     ap = shown["per_query"]["trained"]
     order = ap.nan_to_num(2.0).argsort()[: int((~ap.isnan()).sum())]
-    out = []
-    for place in (.9, .7, .5, .3, .1):
-        q = int(order[int(place * (len(order) - 1))])
-        name = _caption(data, int(indices[q]))
-        out.append(f"<h3>{html.escape(name)} <span class='small'>(query at {place:.0%} in the order of the trained network's AP)</span></h3>")
-        for who, rows in shown["embeddings"].items():
-            scores = (shown["gallery"][who] if apart else rows) @ rows[q]
-            if not apart:
-                scores[q] = -torch.inf
-            top = scores.topk(min(k, len(scores) - 1)).indices
-            cells = [_picture(data, int(indices[q]), "query", f"query: {name}")]
-            for place_, i in enumerate(top.tolist(), 1):
-                right = bool(known[i] == fine[q])
-                cells.append(_picture(there, int(where[i]), "positive" if right else "negative",
-                                      f"rank {place_}, {'right' if right else 'wrong'}: {_caption(there, int(where[i]))}"))
-            out.append(f'<div class="row"><span class="who">{who}<br><span class="small">AP {shown["per_query"][who][q]:.3f}</span></span>{"".join(cells)}</div>')
-    return "\n".join(out)
+    chosen = [(place, int(order[int(place * (len(order) - 1))])) for place in (.9, .7, .5, .3, .1)]
+    return [{"name": _caption(shown["data"], int(shown["indices"][q])), "place": f"{place:.0%}", "rows": _example(shown, q)} for place, q in chosen]
 
 
 def class_means(values: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
@@ -166,57 +153,61 @@ def class_means(values: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
     return found[order], means[order]
 
 
-def _histogram(means: dict[str, Tensor], what: str) -> str:
-    "Distribution of the classes' means, one line for each competitor, as an embedded picture."
+def _ends(count: int, of: int) -> list[tuple[str, range]]:
+    "The places of the best and of the worst classes."
+    return [("best", range(min(count, of))), ("worst", range(of - 1, max(-1, of - 1 - count), -1))]
+
+
+def _histogram(means: dict[str, Tensor]) -> Picture:
+    "Distribution of the classes' means, one line for each competitor."
     fig, ax = plt.subplots(figsize=(6, 2.8))
     for who, values in means.items():
-        ax.hist(values.numpy(), bins=np.linspace(0, 1, 41), histtype="step", linewidth=1.8, label=who, color=_COLOURS.get(who, PALETTE["smooth_ap"]),
-                linestyle=_LINES.get(who, "-"))
-    ax.set(xlabel="mean AP of a class", ylabel=f"number of {what}", xlim=(0, 1))
+        ax.hist(values.numpy(), bins=np.linspace(0, 1, 41), histtype="step", linewidth=1.8, label=who,
+                color=_COLOURS.get(who, PALETTE["smooth_ap"]), linestyle=_LINES.get(who, "-"))
+    ax.set(xlabel="mean AP of a class", ylabel="number of classes", xlim=(0, 1))
     if len(means) > 1:
         ax.legend(loc="upper right")
-    picture = base64.b64encode(to_png(fig)).decode()
-    plt.close(fig)
-    alt = "distribution of the mean AP of a class; medians " + ", ".join(f"{who} {float(v.median()):.2f}" for who, v in means.items())
-    return f'<img class="figure" alt="{alt}" src="data:image/png;base64,{picture}">'
+    medians = ", ".join(f"{who} {float(v.median()):.2f}" for who, v in means.items())
+    return _drawn(fig, f"distribution of the mean AP of a class; medians {medians}")
 
 
-def _class_section(shown: dict, count: int = 6) -> str:
-    "Distribution over classes, and the classes that the trained network ranks best and worst."
+def _class_rows(shown: dict, count: int = 6) -> list[tuple[str, list[dict]]]:
+    "The classes that the trained network ranks best and worst, with their pictures."
     data, indices, fine = shown["data"], shown["indices"], shown["labels"][:, -1]
-    out = [_histogram({who: class_means(ap, fine)[1] for who, ap in shown["per_query"].items()}, "classes")]
     classes, means = class_means(shown["per_query"]["trained"], fine)
-    for title, chosen in (("best", range(min(count, len(classes)))), ("worst", range(len(classes) - 1, max(-1, len(classes) - 1 - count), -1))):
-        out.append(f"<h3>The classes ranked {title}</h3>")
-        for c in chosen:
-            members = indices[(fine == classes[c]).nonzero()[:, 0]][:8].tolist()
-            name = _caption(data, members[0])
-            pictures = "".join(_picture(data, i, "member", name) for i in members)
-            out.append(f'<div class="row"><span class="who">{html.escape(name.lower())}<br><span class="small">mean AP {means[c]:.3f}</span></span>{pictures}</div>')
-    return "\n".join(out)
+
+    def row(c: int) -> dict:
+        members = indices[(fine == classes[c]).nonzero()[:, 0]][:8].tolist()
+        name = _caption(data, members[0])
+        return {"who": name.lower(), "note": f"mean AP {means[c]:.3f}", "pictures": [_picture(data, i, "member", name) for i in members]}
+
+    return [(title, [row(c) for c in chosen]) for title, chosen in _ends(count, len(classes))]
 
 
-def _curves(shown: dict) -> bytes:
+def _curves(shown: dict, headline: dict[str, float]) -> Picture:
+    "Precision against recall of each competitor."
     fig, ax = plt.subplots(figsize=(6, 3.6))
     for who, rows in shown["embeddings"].items():
         against = (shown["gallery"][who], shown["answers"].labels[:, -1].cpu()) if "answers" in shown else (None, None)
-        ax.plot(*mean_precision_recall(rows, shown["labels"][:, -1], gallery=against[0], gallery_labels=against[1]), label=who, color=_COLOURS[who], linestyle=_LINES[who])
+        ax.plot(*mean_precision_recall(rows, shown["labels"][:, -1], gallery=against[0], gallery_labels=against[1]), label=who,
+                color=_COLOURS[who], linestyle=_LINES[who])
     ax.set(xlabel="recall (share of the positives found)", ylabel="precision, mean over queries", xlim=(0, 1), ylim=(0, 1.02))
     ax.legend(loc="best")
-    picture = to_png(fig)
-    plt.close(fig)
-    return picture
+    return _drawn(fig, "precision against recall; mAP " + ", ".join(f"{n} {v:.3f}" for n, v in headline.items()))
 
 
-def _loss_picture(log: list[dict]) -> str:
+def _loss_picture(log: list[dict]) -> Picture | None:
+    "The loss of each logged step; None where nothing was logged."
     if not log:
-        return "<p>No log was found in the run's folder.</p>"
+        return None
     fig, ax = plt.subplots(figsize=(6, 2.8))
     ax.plot([r["step"] for r in log], [r["loss"] for r in log], color=_COLOURS["trained"])
     ax.set(xlabel="optimiser step", ylabel="loss of the batch")
-    picture = base64.b64encode(to_png(fig)).decode()
-    plt.close(fig)
-    return f'<img class="figure" alt="training loss from {log[0]["loss"]:.3f} at the start to {log[-1]["loss"]:.3f} at the end" src="data:image/png;base64,{picture}">'
+    return _drawn(fig, f"training loss from {log[0]['loss']:.3f} at the start to {log[-1]['loss']:.3f} at the end")
+
+
+def _facts(record: dict) -> str:
+    return "; ".join(f"{k} {v}" for k, v in record["environment"].items()) + f"; {record['date']}"
 
 
 def write_report(run, record: dict, shown: dict) -> Path:
@@ -224,31 +215,25 @@ def write_report(run, record: dict, shown: dict) -> Path:
 
     Args:
         run: the run's folder.
-        record, shown: what `measure` returned.
+        record, shown: what `train.measure.measure` returned.
 
     Returns:
         the page's path.
     """
     use_style()
-    run, env, trained = Path(run), record["environment"], record["metrics"]["trained"]
-    glyphs = record["config"]["data"]["name"] == "glyphs"
-    skipped = sum(int(v) for k, v in trained.items() if k.endswith("queries_skipped"))
+    run, trained = Path(run), record["metrics"]["trained"]
     headline = {n: next((m[k] for k in m if k.endswith("mAP")), float("nan")) for n, m in record["metrics"].items()}
-    seconds = record["training"].get("seconds")
-    page = _PAGE.format(
-        title=html.escape(f"{record['experiment']}: what the network finds"), description=html.escape(record["config"]["description"]),
-        counts=f"{record['test_images']:,} pictures of {record['test_classes']:,} {'characters' if glyphs else 'classes'} that were never trained on, each a query once, ranked against "
-               + (f"a gallery of {len(shown['answers']):,} others." if "answers" in shown else "all others."),
-        table=_table(record), query=PALETTE["query"], positive=PALETTE["positive"], negative=PALETTE["negative"],
-        selfnote="The query itself is never in its own ranking. mAP: mean Average Precision over all pictures of the character; R@K: share of queries with at least "
-                 f"one right picture among the first K. Ties count against the ranking. Queries without a second picture, left out: {skipped}.",
-        choice="Nobody picked these queries: they stand at fixed places in the order of the trained network's AP, from easy to hard.",
-        rows=_example_rows(shown), classes=_class_section(shown), pr=base64.b64encode(_curves(shown)).decode(),
-        pr_alt="precision against recall; mAP " + ", ".join(f"{n} {v:.3f}" for n, v in headline.items()),
-        loss=_loss_picture(shown["log"]),
-        environment=html.escape(f"seed {record['seed']}; trained in {seconds:.0f} s" if seconds is not None else f"seed {record['seed']}")
-        + html.escape("; " + "; ".join(f"{k} {v}" for k, v in env.items()) + f"; {record['date']}"),
-        config=html.escape((run / "experiment.toml").read_text(encoding="utf-8")))
+    seconds, what = record["training"].get("seconds"), "characters" if hasattr(shown["data"], "captions") else "classes"
+    against = f"a gallery of {len(shown['answers']):,} others." if "answers" in shown else "all others."
+    page = _page(
+        "run.html.jinja", title=f"{record['experiment']}: what the network finds", description=record["config"]["description"],
+        counts=f"{record['test_images']:,} pictures of {record['test_classes']:,} {what} that were never trained on, each a query once, "
+               f"ranked against {against}",
+        table=_table(record["metrics"]), skipped=sum(int(v) for k, v in trained.items() if k.endswith("queries_skipped")),
+        examples=_examples(shown), ends=_class_rows(shown), curves=_curves(shown, headline), loss=_loss_picture(shown["log"]),
+        histogram=_histogram({who: class_means(ap, shown["labels"][:, -1])[1] for who, ap in shown["per_query"].items()}),
+        facts=f"seed {record['seed']}; " + (f"trained in {seconds:.0f} s; " if seconds is not None else "") + _facts(record),
+        config=(run / "experiment.toml").read_text(encoding="utf-8"))
     write_atomic(run / "report.html", page)
     return run / "report.html"
 
@@ -261,20 +246,21 @@ def markdown_table(metrics: dict[str, dict]) -> str:
 
 
 def write_files_report(path, record: dict, values: dict, count: int = 10) -> Path:
-    "A page without outside parts for embeddings from files: table, distribution over classes, best and worst classes."
+    """Write a page without outside parts for embeddings from files: table, distribution over classes, best and worst classes.
+
+    Args:
+        path: the page.
+        record, values: what `train.measure.measure_files` returned.
+        count: classes listed at each end.
+
+    Returns:
+        the page's path.
+    """
     use_style()
     classes, means = class_means(torch.as_tensor(values["per_query"]["mAP"]), values["fine"])
-    keys = [k for k in record["metrics"] if k != "queries_skipped"]
-    table = "<table><tr>" + "".join(f"<th>{html.escape(k)}</th>" for k in keys) + "</tr><tr>" + "".join(f"<td>{record['metrics'][k]:.4f}</td>" for k in keys) + "</tr></table>"
-    ends = [("best", range(min(count, len(classes)))), ("worst", range(len(classes) - 1, max(-1, len(classes) - 1 - count), -1))]
-    lists = "".join(f"<h2>The classes ranked {title}</h2><table><tr><th>class</th><th>mean AP</th></tr>"
-                    + "".join(f"<tr><td>{int(classes[c])}</td><td>{means[c]:.4f}</td></tr>" for c in chosen) + "</table>" for title, chosen in ends)
-    title = html.escape(f"Retrieval metrics of {Path(record['embeddings']).name}")
-    style = _PAGE[_PAGE.index("<style>"):_PAGE.index("</style>") + 8].format(query=PALETTE["query"], positive=PALETTE["positive"], negative=PALETTE["negative"])
-    facts = html.escape("; ".join(f"{k} {v}" for k, v in record["environment"].items()) + f"; {record['date']}")
-    page = (f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>\n{style}</head>'
-            f'<body><h1>{title}</h1><p class="small">{record["queries"]:,} queries against {record["gallery"]:,} images; queries without a positive, left out: '
-            f'{record["metrics"]["queries_skipped"]}.</p><div class="wide">{table}</div><h2>Class by class</h2>{_histogram({"these embeddings": means}, "classes")}{lists}'
-            f'<h2>Everything needed to repeat it</h2><p class="small">{facts}</p></body></html>\n')
+    ends = [(title, [(int(classes[c]), float(means[c])) for c in chosen]) for title, chosen in _ends(count, len(classes))]
+    page = _page("files.html.jinja", title=f"Retrieval metrics of {Path(record['embeddings']).name}", record=record,
+                 metrics={k: v for k, v in record["metrics"].items() if k != "queries_skipped"},
+                 histogram=_histogram({"these embeddings": means}), ends=ends, facts=_facts(record))
     write_atomic(Path(path), page)
     return Path(path)
