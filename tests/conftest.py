@@ -1,6 +1,7 @@
 "Shared by all tests: one torch thread per worker, the folder of golden vectors, where Chromium is, a JupyterLab."
 
 import contextlib
+import importlib
 import os
 import shutil
 import socket
@@ -20,6 +21,28 @@ ROOT = Path(__file__).resolve().parent.parent
 torch.set_num_threads(1)
 settings.register_profile("untimed", deadline=None)  # a busy machine must not fail a test
 settings.load_profile("untimed")
+
+
+def pytest_configure(config):
+    "Where CI is set, a missing development package is an error: a test that skips there would be skipped for ever."
+    if os.environ.get("CI", "").lower() not in ("1", "true"):
+        return
+
+    def demand(name, minversion=None, reason=None, **_):
+        try:
+            return importlib.import_module(name)
+        except ImportError as error:
+            pytest.fail(f"{name} is needed here and is missing ({error}): add it to the extra [dev] in pyproject.toml", pytrace=False)
+
+    pytest.importorskip = demand
+
+
+def pytest_collection_modifyitems(items):
+    "Without a CUDA device its tests are skipped, also when they are asked for by `-m cuda`."
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("cuda"):
+                item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
 
 
 @pytest.fixture(scope="session")

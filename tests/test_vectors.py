@@ -19,17 +19,23 @@ from smoothap_nb import (ClusterLoss, CSLLoss, HAPLoss, HAPPIERLoss, ROADMAPLoss
                          relevance_from_weights, smooth_ap, smooth_h_ap, soft_bin_ap, step_lower, step_upper, sup_ap)
 from smoothap_nb import BlackboxAPLoss, FastAPLoss, MapLoss, RecallLoss, blackbox_ap, blackbox_ranks, fast_ap, recall_loss
 
-VECTORS = Path(os.environ.get("VECTORS_DIR") or Path(__file__).parent / "vectors")
+OURS = Path(__file__).parent / "vectors"
+VECTORS = Path(os.environ.get("VECTORS_DIR") or OURS)
 
 
 # ---------------------------------------------------------------------------------------------------------------------- loading
 
 def replay(name: str, keep=lambda case: True):
-    "Parametrise a test with `case` over every case of NAME.json that `keep` accepts; a missing file skips, saying which."
+    """Parametrise a test with `case` over every case of NAME.json that `keep` accepts.
+
+    A file missing from tests/vectors fails; a folder named by VECTORS_DIR may hold a part, the rest is skipped by name.
+    """
     path = VECTORS / f"{name}.json"
     if path.exists():
         params = [pytest.param(case, id=f"{name}-{case['id']}") for case in json.loads(path.read_text())["cases"] if keep(case)]
     else:
+        if VECTORS == OURS:
+            raise FileNotFoundError(f"{path} is missing: the golden vectors belong to the repository")
         params = [pytest.param(None, id=name, marks=pytest.mark.skip(reason=f"{path} is not there"))]
     return pytest.mark.parametrize("case", params)
 

@@ -23,7 +23,9 @@ import smoothap_course
 
 SETS = course.sets()
 SLOW = {"set8_research_project"}
-WRONG = sorted((ROOT / "tests" / "course").glob("*/wrong_*.py"))
+WRONG = {f"{path.name.split('_')[0]}/{name}": (path.name.split(".")[0], text)
+         for path in sorted((ROOT / "tests" / "course").glob("set*.kept.py"))
+         for name, text in re.findall(r"(?ms)^# answer: (\w+)\n(.*?)(?=^# answer: |\Z)", path.read_text(encoding="utf-8"))}
 
 
 def marked(names, key=lambda x: x):
@@ -80,9 +82,9 @@ def replaced(nb, answers: dict):
     return nb
 
 
-def wrong_answer(path: Path):
-    "Cells, ids that fail, and words of the message of one kept wrong answer."
-    text = path.read_text()
+def wrong_answer(which: str):
+    "Cells, ids that fail, and words of the message of one kept wrong answer, such as set5/argsort_once."
+    text = WRONG[which][1]
     parts = re.split(r"(?m)^# cell: *(\w+).*\n", text)[1:]
     fails = re.search(r"(?m)^# fails: *([\w, ]+?)(?: {2,}.*)?$", text)[1]
     says = re.search(r"(?m)^# says: *(.+?)(?: {2,}\(.*)?$", text)[1].strip()
@@ -104,10 +106,10 @@ def test_blank_fails_every_check(name):
         assert "is not written yet" in failed[cell], f"{cell}: {failed[cell]}"
 
 
-@pytest.mark.parametrize("path", marked(WRONG, key=lambda p: p.parent.name))
-def test_wrong_answer_fails_its_checks_with_its_message(path):
-    answers, fails, words = wrong_answer(path)
-    failed = play(replaced(source(path.parent.name), answers))
+@pytest.mark.parametrize("which", marked(WRONG, key=lambda which: WRONG[which][0]))
+def test_wrong_answer_fails_its_checks_with_its_message(which):
+    answers, fails, words = wrong_answer(which)
+    failed = play(replaced(source(WRONG[which][0]), answers))
     assert set(failed) == fails, failed
     for cell in fails:
         assert words in failed[cell], f"{cell} does not say {words!r}:\n{failed[cell]}"
@@ -144,12 +146,12 @@ def test_messages_point_to_sections_that_exist(name):
 
 
 def test_each_set_keeps_wrong_answers():
-    kept = {path.parent.name for path in WRONG}
+    kept = {name for name, _ in WRONG.values()}
     assert set(SETS) - SLOW <= kept
 
 
 def test_well_known_mistakes_are_kept_as_wrong_answers():
-    said = "\n".join(path.read_text() for path in WRONG)
+    said = "\n".join(text for _, text in WRONG.values())
     for mistake in ("argsort-once", "query-left-in", "zero-based", "ties-ahead", "ties-behind", "self-counted", "lambda-scale", "max-for-min", "batch-positives"):
         assert f"# says: {mistake}" in said, f"nobody makes the mistake {mistake}"
 
@@ -271,7 +273,7 @@ def copy_of(released: Path, tmp_path: Path) -> Path:
 
 
 def wrong(name: str, which: str):
-    return replaced(source(name), wrong_answer(ROOT / "tests" / "course" / name / f"wrong_{which}.py")[0])
+    return replaced(source(name), wrong_answer(f"{name.split('_')[0]}/{which}")[0])
 
 
 @sandboxed

@@ -1,5 +1,0 @@
-# cell: backward_rule
-# fails: test_backward_rule
-# says: lambda-not-divided
-def backward_rule(distances, g, lam):
-    return nearest_ranks(distances) - nearest_ranks(distances - lam * g)
