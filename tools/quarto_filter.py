@@ -40,10 +40,10 @@ def repository() -> tuple[str, str]:
 def own_path(nb: dict) -> Path | None:
     "The notebook's file, found by the number that its title starts with, and by its module where two share a number."
     first = next((joined(c["source"]) for c in nb["cells"] if c["cell_type"] == "markdown"), "")
-    title = re.match(r"# (\d\d)b? ", first)
+    title = re.match(r"# (\d\db?) ", first)
     found = sorted((ROOT / "nbs").glob(f"{title[1]}_*.ipynb")) if title else []
     if len(found) > 1:
-        found = [path for path in found if path.stem[3:] == (module_of(nb) or "").split(".")[-1]]
+        found = [path for path in found if path.stem.partition("_")[2] == (module_of(nb) or "").split(".")[-1]]
     return found[0] if found else None
 
 
