@@ -177,13 +177,13 @@ export function compute(state) {
 const COLOURS = {
   positive: "#0072B2", negative: "#D55E00", exact: "#777777", smooth_ap: "#009E73", rambo: "#CC79A7", h_ap: "#E69F00", fast_ap: "#56B4E9",
 };
-const LOSSES = [ // key, name, what its number is, colour
+const LOSSES = [ // key, name, what its number is, colour, whether lower is better
   ["average_precision", "Exact AP", "metric ↑", COLOURS.exact],
   ["smooth_ap", "Smooth-AP", "soft metric ↑", COLOURS.smooth_ap],
-  ["rambo_ap", "RaMBO AP", "interpolated loss ↓", COLOURS.rambo],
-  ["rambo_recall", "RaMBO recall", "interpolated loss ↓", COLOURS.rambo],
   ["fast_ap", "FastAP", "binned metric ↑", COLOURS.fast_ap],
   ["h_ap", "H-AP", "metric ↑", COLOURS.h_ap],
+  ["rambo_ap", "RaMBO AP", "loss ↓, interpolated", COLOURS.rambo, true],
+  ["rambo_recall", "RaMBO recall", "loss ↓, interpolated", COLOURS.rambo, true],
 ];
 const SLIDERS = [ // key, symbol, who listens, least, most, logarithmic
   ["tau", "τ", "Smooth-AP, H-AP", 0.001, 0.3, true],
@@ -207,7 +207,11 @@ const CSS = `
 .ranklab .rl-pic.rl-negative{border-color:${COLOURS.negative};border-style:dashed}
 .ranklab fieldset{border:0;margin:0 0 8px;padding:0;min-width:0}
 .ranklab legend{padding:0;font-size:12px;opacity:.8;margin-bottom:4px}
-.ranklab .rl-cards{display:grid;grid-template-columns:repeat(6,minmax(0,1fr));gap:6px}
+.ranklab .rl-cards{display:grid;grid-template-columns:4fr 2fr;gap:6px 14px}
+.ranklab .rl-side{display:grid;grid-template-columns:repeat(4,minmax(0,1fr));gap:2px 6px;align-content:start}
+.ranklab .rl-side.rl-lower{grid-template-columns:repeat(2,minmax(0,1fr))}
+.ranklab .rl-side>span{grid-column:1/-1;font-size:11.5px;opacity:.8}
+.ranklab .rl-lower .rl-card{border-style:dashed;border-top:4px dashed var(--rl-colour)}
 .ranklab .rl-card{position:relative;display:block;padding:6px 8px 8px;border:1px solid var(--rl-line);border-radius:8px;cursor:pointer;margin:0;
  border-top:4px solid var(--rl-colour)}
 .ranklab .rl-card:has(input:checked){background:color-mix(in srgb,var(--rl-colour) 20%,transparent);border-color:var(--rl-colour)}
@@ -236,7 +240,7 @@ const CSS = `
 .ranklab .rl-note{font-size:12.5px;margin:4px 0 8px;min-height:2.7em}
 .ranklab .rl-note.rl-help{min-height:0;opacity:.85}
 .ranklab .rl-hidden{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
-@container (max-width:560px){.ranklab .rl-cards{grid-template-columns:repeat(3,minmax(0,1fr))}.ranklab .rl-card{padding:6px 6px 8px}.ranklab .rl-card small{white-space:normal;line-height:1.15}.ranklab .rl-sliders{grid-template-columns:1fr}}
+@container (max-width:560px){.ranklab .rl-cards{grid-template-columns:1fr}.ranklab .rl-side,.ranklab .rl-side.rl-lower{grid-template-columns:repeat(2,minmax(0,1fr))}.ranklab .rl-card{padding:6px 6px 8px}.ranklab .rl-card small{white-space:normal;line-height:1.15}.ranklab .rl-sliders{grid-template-columns:1fr}}
 @media (prefers-reduced-motion:reduce){.ranklab *{transition:none!important}}
 `;
 
@@ -250,7 +254,8 @@ const NOTES = {
 };
 
 const shorten = (x) => (Number.isNaN(x) ? "–" : Math.abs(x) >= 100 ? x.toFixed(0) : String(Number(x.toPrecision(3))));
-const fixed = (x) => (Number.isFinite(x) ? (Math.abs(x) >= 100 ? x.toFixed(1) : x.toFixed(3)) : "–");
+const unsigned = (text) => (Number(text) === 0 ? text.replace("-", "") : text); // no "-0.000"
+const fixed = (x) => (Number.isFinite(x) ? unsigned(x.toFixed(Math.abs(x) >= 100 ? 1 : 3)) : "–");
 const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
 
 function make(tag, attributes = {}, ...children) {
@@ -287,13 +292,15 @@ export function mount(element, initial, changed = () => {}) {
   row.append(...(state.query ? [queryCell] : []), ...cells);
 
   const group = `ranklab-${(globalThis.ranklabs = (globalThis.ranklabs ?? 0) + 1)}`; // several on a page must not share their radio buttons
-  const cards = LOSSES.map(([key, name, kind, colour]) => {
+  const cards = LOSSES.map(([key, name, kind, colour, lower = false]) => {
     const input = make("input", { type: "radio", name: group, value: key });
     input.addEventListener("change", () => edit({ gradient: key }));
-    return { key, input, value: make("strong"), extra: make("small"), colour, name, kind };
+    return { key, input, value: make("strong"), extra: make("small"), colour, name, kind, lower };
   });
-  const chooser = make("fieldset", {}, make("legend", {}, "Every loss on this ranking. Choose whose gradient the arrows show:"),
-    make("div", { class: "rl-cards" }, ...cards.map((c) => make("label", { class: "rl-card", style: `--rl-colour:${c.colour}` }, c.input, make("b", {}, c.name), c.value, make("small", {}, c.kind), c.extra))));
+  const card = (c) => make("label", { class: "rl-card", style: `--rl-colour:${c.colour}` }, c.input, make("b", {}, c.name), c.value, make("small", {}, c.kind), c.extra);
+  const side = (lower, words) => make("div", { class: lower ? "rl-side rl-lower" : "rl-side" }, make("span", {}, words), ...cards.filter((c) => c.lower === lower).map(card));
+  const chooser = make("fieldset", {}, make("legend", {}, "This ranking, in numbers. Choose whose gradient the arrows show:"),
+    make("div", { class: "rl-cards" }, side(false, "↑ Measures: higher is better, 1 is perfect"), side(true, "↓ Losses: lower is better, 0 is perfect")));
 
   const height = TOP + count * TRACK + AXIS;
   const svg = make("svg", { height, "aria-hidden": "true" });
