@@ -5,13 +5,14 @@
 # %% ../nbs/01_ranking.ipynb #a73524d5
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .checks import TIES, check_choice, check_scores
 
 # %% auto #0
-__all__ = ['pairwise_differences', 'ranks', 'unchecked_ranks']
+__all__ = ['pairwise_differences', 'sort_rows', 'runs', 'ranks', 'unchecked_ranks']
 
 # %% ../nbs/01_ranking.ipynb #f2c4aaa4
 def pairwise_differences(scores: Tensor) -> Tensor:
@@ -28,6 +29,24 @@ def pairwise_differences(scores: Tensor) -> Tensor:
     """
     scores = check_scores(scores)
     return scores[:, None, :] - scores[:, :, None]
+
+# %% ../nbs/01_ranking.ipynb #c371107a
+def sort_rows(values: Tensor) -> tuple[Tensor, Tensor]:
+    "Rows in ascending order, and which column each value came from."
+    if values.device.type != "cpu":
+        return values.sort(dim=1)
+    order = torch.from_numpy(np.argsort(values.contiguous().numpy(), axis=1))
+    return values.gather(1, order), order
+
+
+def runs(ordered: Tensor, ends: bool = False) -> Tensor:
+    "Index at which the run of equal values that holds each entry of the ascending rows begins, or ends."
+    index = torch.arange(ordered.shape[1], device=ordered.device).expand(ordered.shape)
+    apart = ordered[:, 1:] != ordered[:, :-1]
+    if ends:
+        last = index.masked_fill(torch.nn.functional.pad(~apart, (0, 1)), ordered.shape[1])
+        return last.flip(1).cummin(1).values.flip(1)
+    return (index * torch.nn.functional.pad(apart, (1, 0), value=True)).cummax(1).values
 
 # %% ../nbs/01_ranking.ipynb #e8faf26d
 def ranks(scores: Tensor, ties: str = "max", validate: bool = False) -> Tensor:
@@ -52,12 +71,8 @@ def ranks(scores: Tensor, ties: str = "max", validate: bool = False) -> Tensor:
 
 def unchecked_ranks(scores: Tensor, ties: str = "max") -> Tensor:
     "`ranks` without checks. A score of -inf marks an item that is absent: it outranks nobody."
-    scores = scores.detach().contiguous()
-    ordered = scores.sort(dim=1).values
-    ahead_or_level = scores.shape[1] - torch.searchsorted(ordered, scores, right=False)  # itself included
-    if ties == "max":
-        return ahead_or_level
-    ahead = scores.shape[1] - torch.searchsorted(ordered, scores, right=True)
-    if ties == "min":
-        return ahead + 1
-    return (ahead + 1 + ahead_or_level).to(scores.dtype) / 2
+    ordered, order = sort_rows(scores.detach())
+    found = scores.shape[1] - runs(ordered, ends=ties == "min")
+    if ties == "average":
+        found = (found + scores.shape[1] - runs(ordered, ends=True)).to(scores.dtype) / 2
+    return torch.empty_like(found).scatter_(1, order, found)

@@ -62,3 +62,16 @@ def expect_error():
         print(f"{type(error).__name__}: {error}")
     else:
         raise AssertionError("the block raised no error")
+
+
+def glyph_vectors(network: str = "trained") -> tuple[Tensor, Tensor, Tensor]:
+    """The batch that the row comes from: 384 pictures, four of each of 96 characters.
+
+    Args:
+        network: whose embeddings: "trained" or "untrained".
+
+    Returns:
+        images (384, 32, 32), labels (384,) by character, embeddings (384, 128).
+    """
+    batch = glyph_batch()
+    return batch["images"], torch.as_tensor(batch["labels"])[:, -1], torch.as_tensor(batch[network])

@@ -70,7 +70,7 @@ def test_markdown_is_portable(path):
     assert text.count("<details") == text.count("</details>"), f"{path.name} leaves a folded hint open"
 
 
-RESHAPED: list[str] = []  # lessons that hold the limits of a lesson: 40 to 70 cells, short code, checks, prose between; the list only grows
+RESHAPED = ["01_ranking"]  # lessons that hold the limits of a lesson: 40 to 70 cells, short code, checks, prose between; the list only grows
 
 
 @pytest.mark.parametrize("name", RESHAPED)
