@@ -140,50 +140,6 @@ def test_own_images_from_arranging_to_searching(tmp_path, monkeypatch):
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 4 and (tmp_path / "found.png").exists(), done.stdout + done.stderr
 
 
-# --- links --------------------------------------------------------------------------------------------------------------------
-
-def slug(heading: str) -> str:
-    "The anchor of a heading in a Markdown page, as GitHub and Quarto write it."
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
-    return re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")
-
-
-def anchors(target: Path) -> set[str]:
-    if target.suffix == ".ipynb":
-        cells = json.loads(target.read_text(encoding="utf-8"))["cells"]
-        text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-        return {line.lstrip("#").strip().replace(" ", "-") for line in text.splitlines() if line.startswith("#")}
-    return {slug(line.lstrip("#")) for line in target.read_text(encoding="utf-8").splitlines() if line.startswith("#")}
-
-
-def without_code(text: str) -> str:
-    return re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\((?!https?://|mailto:)([^)\s]+)\)", without_code(page.read_text(encoding="utf-8"))):
-        path, _, anchor = target.partition("#")
-        there = page if not path else (page.parent / path).resolve()
-        assert there.exists(), f"{page.name} links to {target}, which does not exist"
-        if anchor and there.suffix in (".md", ".ipynb"):
-            assert anchor in anchors(there), f"{page.name} links to {target}: no such heading in {there.name}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_pictures_have_alternative_text(page):
-    for alt, target in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", without_code(page.read_text(encoding="utf-8"))):
-        assert len(alt) > 20, f"{page.name}: say in the alternative text what {target} shows"
-
-
-@pytest.mark.parametrize("page", GUIDES, ids=lambda p: p.name)
-def test_page_is_portable(page):
-    "One title, no syntax that only one of GitHub, JupyterLab and Quarto shows."
-    text = without_code(page.read_text(encoding="utf-8"))
-    assert text.startswith("# ") and len(re.findall(r"^# ", text, re.M)) == 1
-    assert ":::" not in text and not re.search(r"^> \[!", text, re.M) and "\\[" not in text
-
-
 # --- numbers ------------------------------------------------------------------------------------------------------------------
 
 def results_tool(*arguments: str) -> subprocess.CompletedProcess:

@@ -148,49 +148,7 @@ def test_the_reference_is_written_once_and_leads_to_lessons_and_back():
         assert f"../docs/api/{api.page_of(module)}.md" in shown and "colab.research.google.com/github/" in shown and f"/nbs/{home.name}" in shown
 
 
-# --- sources that all viewers read alike ---------------------------------------------------------------------------------------------
-
-def prose_of(source):
-    path = ROOT / source
-    if path.suffix == ".ipynb":
-        nb = json.loads(path.read_text(encoding="utf-8"))
-        return ["".join(c["source"]) for c in nb["cells"] if c["cell_type"] == "markdown"]
-    return [pages.markdown_source(path)]
-
-
-@pytest.mark.parametrize("source", WRITTEN)
-def test_lists_tables_and_headings_stand_apart(source):
-    "Pandoc, which Quarto uses, reads a list, a table or a heading only after an empty line; the other viewers are not so strict."
-    for text in prose_of(source):
-        text = re.sub(r"(?ms)^```.*?^```|<!--.*?-->", "\n", text)
-        lines = text.splitlines()
-        for before, line in zip(lines, lines[1:]):
-            new = {"list": r"([-*+]|\d+[.)]) \S", "table": r"\|", "heading": r"#{1,6} "}
-            for kind, pattern in new.items():
-                continues = re.match(r"\s*([-*+]|\d+[.)]) |\s{2,}\S|\s*>", before) or before.startswith("#") if kind == "list" else before.startswith("|") if kind == "table" else False
-                assert not (re.match(pattern, line) and before.strip() and not continues), f"{source}: a {kind} needs an empty line before {line[:60]!r}"
-
-
-@pytest.mark.parametrize("source", WRITTEN)
-def test_formulas_are_formulas_in_every_viewer(source):
-    "Pandoc reads `$ x$` and `$x $` as text; `$`...`$` is GitLab's alone; callouts are Quarto's alone."
-    for text in prose_of(source):
-        text = re.sub(r"(?ms)^```.*?^```|`[^`\n]*`|\$\$.*?\$\$", " ", text)
-        for found in re.findall(r"(?<![\\$])\$([^$\n]+)(?<!\\)\$", text):
-            assert found == found.strip(), f"{source}: ${found}$ has a space inside its dollar"
-        assert ":::" not in text, f"{source}: a fenced div is text in three of four viewers"
-
-
-@pytest.mark.parametrize("source", [s for s in WRITTEN if s != "index.qmd"])
-def test_links_of_the_sources_lead_to_files(source):
-    for text in prose_of(source):
-        text = re.sub(r"(?ms)^```.*?^```|`[^`\n]*`", " ", text)
-        for target in re.findall(r"\]\(([^()\s]+(?:\([^()\s]*\))?[^()\s]*)\)", text):
-            if links.is_local(target) and not target.startswith("#"):
-                path = target.partition("#")[0]
-                if not path.startswith("api/"):
-                    assert ((ROOT / source).parent / path).exists(), f"{source} links to {target}, which does not exist"
-
+# --- links of the built pages ------------------------------------------------------------------------------------------------
 
 def test_dead_links_are_mended_or_named(tmp_path):
     (tmp_path / "nbs").mkdir()
