@@ -5,23 +5,19 @@
 # %% ../../nbs/05_blackbox.ipynb #a2f27f52
 from __future__ import annotations
 
-from numbers import Real
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..checks import TIES, check_choice, check_positive, check_relevance, check_scores
-from .base import RankingLoss, mean_over_queries
+from .base import mean_over_queries
+from .blackbox_plumbing import check_settings, margin_factors
 from .counting import ranks_by_order
 from .long_lists import positive_ranks
-from .scaling import scale_with_weight
-from .score_memory import ScoreMemory
 
 # %% auto #0
-__all__ = ['WEIGHTS', 'REDUCTIONS', 'SCALES', 'BlackboxRanks', 'blackbox_ranks', 'shift_by_margin', 'check_settings',
-           'recall_sums', 'reduce_sums', 'recall_loss', 'unchecked_blackbox_ap', 'margin_factors', 'blackbox_ap',
-           'BlackboxLoss', 'share_with_memory', 'RecallLoss', 'BlackboxAPLoss']
+__all__ = ['REDUCTIONS', 'SCALES', 'WEIGHTS', 'BlackboxRanks', 'blackbox_ranks', 'shift_by_margin', 'recall_sums', 'reduce_sums',
+           'recall_loss', 'unchecked_blackbox_ap', 'blackbox_ap']
 
 # %% ../../nbs/05_blackbox.ipynb #7b1c05f0
 class BlackboxRanks(torch.autograd.Function):
@@ -77,20 +73,8 @@ def shift_by_margin(scores: Tensor, relevance: Tensor, margin: float, noise: Ten
     return scores + (half if noise is None else half * noise.abs())
 
 # %% ../../nbs/05_blackbox.ipynb #b034b368
-WEIGHTS = {"log_log": lambda r: torch.log1p(torch.log1p(r)), "log": torch.log1p, "identity": lambda r: r}
-
-# %% ../../nbs/05_blackbox.ipynb #7b1c05f2
 REDUCTIONS, SCALES = ("query", "positives", "none"), ("gallery", "rows")
-
-
-def check_settings(lam: float, margin: float, ties: str, eps: float = 0.0) -> None:
-    "Refuse settings of RaMBO that are out of range."
-    check_positive("lam", lam)
-    check_choice("ties", ties, TIES)
-    if isinstance(margin, bool) or not isinstance(margin, Real) or not 0 <= margin < float("inf"):
-        raise ValueError(f"margin must be a finite number, 0 or above, got {margin!r}")
-    if isinstance(eps, bool) or not isinstance(eps, Real) or not 0 <= eps < 1:
-        raise ValueError(f"eps must lie in 0 ... 1, got {eps!r}")
+WEIGHTS = {"log_log": lambda r: torch.log1p(torch.log1p(r)), "log": torch.log1p, "identity": lambda r: r}
 
 # %% ../../nbs/05_blackbox.ipynb #7b1c05f3
 def recall_sums(scores, relevance, lam, margin, weight, scale, ties, items=None):
@@ -154,18 +138,6 @@ def unchecked_blackbox_ap(scores, relevance, lam, margin, noise=None, eps=0.0, t
     precision = (among_positives / among_all).masked_fill(~positives.present, 0)
     return (precision.sum(1) / (positives.lengths + eps)).to(scores.dtype)  # 0 / 0 is NaN: no positives, no AP
 
-
-def margin_factors(noise, scores: Tensor, generator: torch.Generator | None) -> Tensor | None:
-    "The factors of the margin that were given or asked for; None for the paper's constant margin."
-    if noise is True or (noise is None and generator is not None):
-        return torch.randn(scores.shape, dtype=scores.dtype, device=scores.device, generator=generator)
-    if noise is False or noise is None:
-        return None
-    if not isinstance(noise, Tensor) or noise.shape != scores.shape:
-        raise ValueError(f"noise must be a tensor of the scores' shape {tuple(scores.shape)}, True or None, "
-                         f"got {getattr(noise, 'shape', noise)}")
-    return noise
-
 # %% ../../nbs/05_blackbox.ipynb #24a65229
 def blackbox_ap(scores: Tensor, relevance: Tensor, lam: float = 4.0, margin: float = 0.02,
                 noise: Tensor | bool | None = None, eps: float = 0.0, generator: torch.Generator | None = None,
@@ -197,91 +169,3 @@ def blackbox_ap(scores: Tensor, relevance: Tensor, lam: float = 4.0, margin: flo
     scores = check_scores(scores, validate)
     relevance, noise = check_relevance(relevance, scores), margin_factors(noise, scores, generator)
     return unchecked_blackbox_ap(scores, relevance, lam, margin, noise, eps, ties)
-
-# %% ../../nbs/05_blackbox.ipynb #63b67c80
-class BlackboxLoss(RankingLoss):
-    "What the two retrieval losses share: settings, the score memory, a gradient that scales with the loss."
-
-    def __init__(self, lam: float, margin: float, *, ties: str, memory: int, **shared):
-        super().__init__(**shared)
-        check_settings(lam, margin, ties)
-        self.lam, self.margin, self.ties, self.memory = lam, margin, ties, ScoreMemory(memory)
-
-    def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
-        def losses(scores):
-            longer, relevance = self.memory(scores, target)
-            items = (longer.detach() > -torch.inf).sum(1, keepdim=True).clamp(min=1)  # -inf: absent, not in the length
-            return share_with_memory(self.list_losses(longer, relevance, items), relevance.any(1), len(scores))
-
-        return scale_with_weight(losses, scores)
-
-    def extra_repr(self) -> str:
-        return f"lam={self.lam}, margin={self.margin}, {super().extra_repr()}"
-
-
-def share_with_memory(losses: Tensor, valid: Tensor, current: int) -> Tensor:
-    "(current,) losses whose mean over the valid ones is the mean over all valid rows, remembered ones included."
-    if len(losses) == current:
-        return losses
-    remembered = torch.where(valid, losses, torch.zeros_like(losses))[current:].sum()
-    return (losses[:current] * valid[:current].sum() + remembered) / valid.sum().clamp(min=1)
-
-# %% ../../nbs/05_blackbox.ipynb #a0d94536
-class RecallLoss(BlackboxLoss):
-    """RaMBO's recall loss on a batch of embeddings; see `recall_loss` for the formula and `RankingLoss` for the call.
-
-    A factor in front of the loss multiplies its gradient; it does not act on `lam`.
-
-    Args:
-        lam: interpolation strength in the authors' convention, > 0.
-        margin: alpha, in score units, 0 or above.
-        weight: "log_log", "log" or "identity".
-        reduction: "query", or "positives" as in the authors' code.
-        scale: "gallery", or "rows" as in the authors' code.
-        ties: "max", "min" or "average"; see `ranks`.
-        memory: past batches stacked as more queries (authors' code: 3); they carry no gradient.
-        include_query, normalize, validate: see `RankingLoss`.
-
-    Raises:
-        ValueError: lam not above 0, a margin or memory below 0, an unknown weight, reduction, scale or tie rule.
-    """
-
-    def __init__(self, lam: float = 4.0, margin: float = 0.02, weight: str = "log_log", *, reduction: str = "query",
-                 scale: str = "gallery", ties: str = "max", memory: int = 0, include_query: bool = False,
-                 normalize: bool = True, validate: bool = False):
-        super().__init__(lam, margin, ties=ties, memory=memory, include_query=include_query, normalize=normalize,
-                         validate=validate)
-        self.weight, self.scale = check_choice("weight", weight, WEIGHTS), check_choice("scale", scale, SCALES)
-        self.reduction = check_choice("reduction", reduction, REDUCTIONS[:2])
-
-    def list_losses(self, scores, relevance, items):
-        sums, lengths = recall_sums(scores, relevance, self.lam, self.margin, self.weight, self.scale, self.ties, items)
-        losses = sums / lengths
-        if self.reduction == "positives":  # the caller averages over queries: weigh each by its share of the positives
-            losses = losses * lengths * (lengths > 0).sum() / lengths.sum().clamp(min=1)
-        return losses.to(scores.dtype)
-
-# %% ../../nbs/05_blackbox.ipynb #7b1c05f5
-class BlackboxAPLoss(BlackboxLoss):
-    """One minus AP with RaMBO's gradient, on a batch of embeddings; see `blackbox_ap` and, for the call, `RankingLoss`.
-
-    A factor in front of the loss multiplies its gradient; it does not act on `lam`.
-
-    Args:
-        lam: interpolation strength in the authors' convention, > 0.
-        margin: alpha, in score units, 0 or above.
-        noise: draw |N(0, 1)| factors for the margin at every call, as the authors' code does.
-        ties: "max", "min" or "average"; see `ranks`.
-        memory: past batches stacked as more queries; they carry no gradient.
-        include_query, normalize, validate: see `RankingLoss`.
-    """
-
-    def __init__(self, lam: float = 4.0, margin: float = 0.02, *, noise: bool = False, ties: str = "max",
-                 memory: int = 0, include_query: bool = False, normalize: bool = True, validate: bool = False):
-        super().__init__(lam, margin, ties=ties, memory=memory, include_query=include_query, normalize=normalize,
-                         validate=validate)
-        self.noise = noise
-
-    def list_losses(self, scores, relevance, items):
-        noise = torch.randn_like(scores) if self.noise else None
-        return 1 - unchecked_blackbox_ap(scores, relevance, self.lam, self.margin, noise, ties=self.ties, items=items)

@@ -33,7 +33,7 @@ class Positives(NamedTuple):
         block.view(-1)[self.slot] = scores.reshape(-1)[self.flat]
         return block
 
-
+# %% ../../nbs/05b_long_lists.ipynb #7b05b013
 def find_positives(relevance: Tensor) -> Positives:
     "The positives of each row of (Q, G) bool."
     rows, columns = relevance.nonzero(as_tuple=True)

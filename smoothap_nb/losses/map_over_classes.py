@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from ..checks import check_relevance, check_scores
 from .base import mean_over_queries
-from .blackbox import blackbox_ap, check_settings
-from .scaling import scale_with_weight
+from .blackbox import blackbox_ap
+from .blackbox_plumbing import check_settings, scale_with_weight
 from .score_memory import ScoreMemory
 
 
