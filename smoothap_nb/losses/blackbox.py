@@ -12,8 +12,8 @@ from torch.autograd.function import once_differentiable
 from ..checks import TIES, check_choice, check_positive, check_relevance, check_scores
 from .base import mean_over_queries
 from .blackbox_plumbing import check_settings, margin_factors
-from .counting import ranks_by_order
 from .long_lists import positive_ranks
+from ..ranking import unchecked_ranks
 
 # %% auto #0
 __all__ = ['REDUCTIONS', 'SCALES', 'WEIGHTS', 'BlackboxRanks', 'blackbox_ranks', 'shift_by_margin', 'recall_sums', 'reduce_sums',
@@ -25,7 +25,7 @@ class BlackboxRanks(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, scores, lam, unit, ties):
-        found = ranks_by_order(scores, ties)
+        found = unchecked_ranks(scores, ties)
         ctx.lam, ctx.unit, ctx.ties = lam, unit, ties
         ctx.save_for_backward(scores, found if ties == "average" else found.int())
         return found.to(scores.dtype) / unit
@@ -34,7 +34,7 @@ class BlackboxRanks(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad):
         scores, found = ctx.saved_tensors
-        change = (ranks_by_order(scores + ctx.lam * grad, ctx.ties) - found).double() / (ctx.lam * ctx.unit)
+        change = (unchecked_ranks(scores + ctx.lam * grad, ctx.ties) - found).double() / (ctx.lam * ctx.unit)
         return change.to(scores.dtype) + 0 * grad, None, None, None  # 0 * NaN: a broken loss shows
 
 # %% ../../nbs/05_blackbox.ipynb #8cf795c3

@@ -1,4 +1,4 @@
-"""Counting by sorting: ranks of whole rows, and a table in which long rows of numbers are looked up.
+"""A table with one entry per gap between sorted marks, in which long rows of numbers are looked up.
 
 Lesson 05b says what is looked up, and why. On a CPU numba compiles the loop.
 """
@@ -13,33 +13,6 @@ from torch import Tensor
 
 LONG = 1 << 15    # scores; below this the import of numba costs more than it gives
 CHUNK = 1 << 24   # scores searched at a time by PyTorch
-
-
-def sort_rows(values: Tensor) -> tuple[Tensor, Tensor]:
-    "Rows in ascending order, and where each value came from (numpy sorts several times faster than PyTorch on a CPU)."
-    if values.device.type != "cpu":
-        return values.sort(dim=1)
-    order = torch.from_numpy(np.argsort(values.numpy(), axis=1))
-    return values.gather(1, order), order
-
-
-def ranks_by_order(scores: Tensor, ties: str) -> Tensor:
-    "`ranks` by one sort and no search: equal scores are neighbours, and take the place of the first or last of them."
-    ordered, order = sort_rows(scores.detach().contiguous())
-    place = torch.arange(scores.shape[1], device=scores.device)
-    apart = ordered[:, 1:] != ordered[:, :-1]
-    first = last = place.repeat(len(scores), 1)
-    if ties != "min":
-        first = first.clone()
-        first[:, 1:] *= apart
-        first = first.cummax(1).values
-    if ties != "max":
-        last = last.masked_fill(torch.nn.functional.pad(~apart, (0, 1)), scores.shape[1])
-        last = last.flip(1).cummin(1).values.flip(1)
-    ranks = scores.shape[1] - (last if ties == "min" else first)
-    if ties == "average":
-        ranks = (scores.shape[1] - last + ranks).to(scores.dtype) / 2
-    return torch.empty_like(ranks).scatter_(1, order, ranks)
 
 
 def walk(scores, lows, highs, marks, lengths, after, table, above, out):

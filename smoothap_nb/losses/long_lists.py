@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .counting import read_table, sort_rows
+from .counting import read_table
+from ..ranking import sort_rows
 
 # %% auto #0
 __all__ = ['Positives', 'find_positives', 'in_order', 'count_ahead', 'count_ranks', 'rank_change', 'PositiveRanks',

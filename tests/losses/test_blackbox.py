@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 import smoothap_nb.losses.blackbox as blackbox
 import smoothap_nb.losses.counting as counting
-import smoothap_nb.ranking as ranking
 from smoothap_nb.losses.long_lists import positive_ranks
 from smoothap_nb import BlackboxAPLoss, MapLoss, RecallLoss, ScoreMemory, average_precision, blackbox_ap, blackbox_ranks, ranks, recall_loss
 
@@ -124,14 +123,6 @@ def test_ties():
     expected = {"max": [3, 1, 4, 3], "min": [2, 1, 4, 2], "average": [2.5, 1, 4, 2.5]}
     for rule_, found in expected.items():
         assert blackbox_ranks(scores, 1.0, normalize=False, ties=rule_)[0].tolist() == found
-
-
-@given(st.integers(0, 10**6), st.sampled_from(TIES), st.sampled_from([1, 2, 100]))
-def test_ranks_by_one_sort(seed, ties, levels):
-    scores, _ = rankings(3, 12, seed, levels=levels)
-    scores[0, :3] = -torch.inf  # absent items tie at the end
-    assert torch.equal(counting.ranks_by_order(scores, ties), ranking.unchecked_ranks(scores, ties))
-    assert counting.ranks_by_order(scores, ties).dtype == ranking.unchecked_ranks(scores, ties).dtype
 
 
 @pytest.mark.parametrize("dtype, back", [(torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float32, torch.float32),
