@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from ..checks import TIES, check_choice, check_count, check_relevance, check_scores
-from ..ranking import unchecked_ranks
+from ..ranking import sort_rows, unchecked_ranks
 
 # %% auto #0
-__all__ = ['average_precision', 'recall_at_k', 'precision_at_k', 'r_precision', 'map_at_r']
+__all__ = ['average_precision', 'unchecked_average_precision', 'positive_places', 'checked_places', 'per_query', 'recall_at_k',
+           'precision_at_k', 'r_precision', 'map_at_r']
 
 # %% ../../nbs/02_average_precision.ipynb #ea79bb23
 def average_precision(scores: Tensor, relevance: Tensor, ties: str = "max", validate: bool = False) -> Tensor:
@@ -33,15 +34,40 @@ def average_precision(scores: Tensor, relevance: Tensor, ties: str = "max", vali
     """
     check_choice("ties", ties, TIES)
     scores = check_scores(scores, validate)
-    return _average_precision(scores, check_relevance(relevance, scores), ties)
+    return unchecked_average_precision(scores, check_relevance(relevance, scores), ties)
 
 
-def _average_precision(scores: Tensor, relevance: Tensor, ties: str = "max") -> Tensor:
+def unchecked_average_precision(scores: Tensor, relevance: Tensor, ties: str = "max") -> Tensor:
     "`average_precision` without checks; -inf marks an absent item."
     among_all = unchecked_ranks(scores, ties)
     among_positives = unchecked_ranks(scores.masked_fill(~relevance, -torch.inf), ties)
     precision = torch.where(relevance, among_positives.double() / among_all, 0.0)
     return (precision.sum(1) / relevance.sum(1)).to(scores.dtype)  # 0/0 is NaN: no positives, no AP
+
+# %% ../../nbs/02_average_precision.ipynb #08448034
+def positive_places(scores: Tensor, relevance: Tensor, ties: str = "max") -> tuple[Tensor, Tensor]:
+    "Place of each query's n-th best positive in column n - 1, and whether it has that many. -inf marks an absent item."
+    scores = scores.detach()
+    positives = sort_rows(scores.masked_fill(~relevance, -torch.inf))[0].flip(1)
+    negatives = sort_rows(scores.masked_fill(relevance, -torch.inf))[0]
+    nth = torch.arange(1, scores.shape[1] + 1, device=scores.device)
+    before = scores.shape[1] - torch.searchsorted(negatives, positives, right=False)  # tied negatives included
+    behind = scores.shape[1] - torch.searchsorted(negatives, positives, right=True)
+    ahead = {"max": before, "min": behind, "average": (before + behind) / 2}[ties]
+    return (nth + ahead).double(), nth <= relevance.sum(1, keepdim=True)
+
+
+def checked_places(scores: Tensor, relevance: Tensor, ties: str, validate: bool) -> tuple[Tensor, Tensor]:
+    "`positive_places` of inputs that are checked first."
+    check_choice("ties", ties, TIES)
+    scores = check_scores(scores, validate)
+    return positive_places(scores, check_relevance(relevance, scores), ties)
+
+
+def per_query(values: Tensor, found: Tensor, scores: Tensor) -> Tensor:
+    "Values in the dtype that the scores are ranked in, NaN for a query without positives."
+    dtype = torch.float64 if scores.dtype == torch.float64 else torch.float32
+    return values.to(dtype).masked_fill(~found.any(1), torch.nan)
 
 # %% ../../nbs/02_average_precision.ipynb #1dcd5696
 def recall_at_k(scores: Tensor, relevance: Tensor, k: int = 1, ties: str = "max", validate: bool = False) -> Tensor:
@@ -62,10 +88,10 @@ def recall_at_k(scores: Tensor, relevance: Tensor, k: int = 1, ties: str = "max"
         TypeError, ValueError: scores or relevance that do not fit, an unknown tie rule, k below 1.
     """
     k = check_count("k", k)
-    place, found, dtype = _checked_places(scores, relevance, ties, validate)
-    return _per_query(((place <= k) & found).any(1), found, dtype)
+    place, found = checked_places(scores, relevance, ties, validate)
+    return per_query(((place <= k) & found).any(1), found, scores)
 
-
+# %% ../../nbs/02_average_precision.ipynb #948adc5d
 def precision_at_k(scores: Tensor, relevance: Tensor, k: int = 1, ties: str = "max", validate: bool = False) -> Tensor:
     """P@K of each query: the share of positives among the first K. Always divided by K, so a query with fewer positives stays below 1.
 
@@ -83,8 +109,8 @@ def precision_at_k(scores: Tensor, relevance: Tensor, k: int = 1, ties: str = "m
         TypeError, ValueError: scores or relevance that do not fit, an unknown tie rule, k below 1.
     """
     k = check_count("k", k)
-    place, found, dtype = _checked_places(scores, relevance, ties, validate)
-    return _per_query(((place <= k) & found).double().sum(1) / k, found, dtype)
+    place, found = checked_places(scores, relevance, ties, validate)
+    return per_query(((place <= k) & found).double().sum(1) / k, found, scores)
 
 # %% ../../nbs/02_average_precision.ipynb #f3c1f1f0
 def r_precision(scores: Tensor, relevance: Tensor, ties: str = "max", validate: bool = False) -> Tensor:
@@ -102,11 +128,11 @@ def r_precision(scores: Tensor, relevance: Tensor, ties: str = "max", validate: 
     Raises:
         TypeError, ValueError: scores or relevance that do not fit, an unknown tie rule.
     """
-    place, found, dtype = _checked_places(scores, relevance, ties, validate)
+    place, found = checked_places(scores, relevance, ties, validate)
     positives = found.sum(1, keepdim=True)
-    return _per_query(((place <= positives) & found).double().sum(1) / positives[:, 0], found, dtype)
+    return per_query(((place <= positives) & found).double().sum(1) / positives[:, 0], found, scores)
 
-
+# %% ../../nbs/02_average_precision.ipynb #4d7dc6fa
 def map_at_r(scores: Tensor, relevance: Tensor, ties: str = "max", validate: bool = False) -> Tensor:
     """AP@R of each query, whose mean is mAP@R: as AP, but only positives within the first R count, R being their number.
 
@@ -124,31 +150,7 @@ def map_at_r(scores: Tensor, relevance: Tensor, ties: str = "max", validate: boo
     Raises:
         TypeError, ValueError: scores or relevance that do not fit, an unknown tie rule.
     """
-    place, found, dtype = _checked_places(scores, relevance, ties, validate)
+    place, found = checked_places(scores, relevance, ties, validate)
     positives = found.sum(1, keepdim=True)
-    nth = torch.arange(1, place.shape[1] + 1, device=place.device)
-    precision = torch.where(found & (place <= positives), nth / place, 0.0)
-    return _per_query(precision.sum(1) / positives[:, 0], found, dtype)
-
-# %% ../../nbs/02_average_precision.ipynb #08448034
-def _checked_places(scores: Tensor, relevance: Tensor, ties: str, validate: bool) -> tuple[Tensor, Tensor, torch.dtype]:
-    check_choice("ties", ties, TIES)
-    scores = check_scores(scores, validate)
-    return *_places(scores, check_relevance(relevance, scores), ties), scores.dtype
-
-
-def _places(scores: Tensor, relevance: Tensor, ties: str = "max") -> tuple[Tensor, Tensor]:
-    "Place of each query's n-th best positive in column n - 1, and whether it has that many. -inf marks an absent item."
-    scores = scores.detach()
-    positives = scores.masked_fill(~relevance, -torch.inf).sort(1, descending=True).values
-    negatives = scores.masked_fill(relevance, -torch.inf).sort(1).values
-    nth = torch.arange(1, scores.shape[1] + 1, device=scores.device)
-    before = scores.shape[1] - torch.searchsorted(negatives, positives, right=False)  # tied negatives included
-    behind = scores.shape[1] - torch.searchsorted(negatives, positives, right=True)
-    ahead = {"max": before, "min": behind, "average": (before + behind) / 2}[ties]
-    return (nth + ahead).double(), nth <= relevance.sum(1, keepdim=True)
-
-
-def _per_query(values: Tensor, found: Tensor, dtype: torch.dtype) -> Tensor:
-    "Values in the scores' dtype, NaN for a query without positives."
-    return values.to(dtype).masked_fill(~found.any(1), torch.nan)
+    precision = torch.where(found & (place <= positives), found.cumsum(1) / place, 0.0)
+    return per_query(precision.sum(1) / positives[:, 0], found, scores)
