@@ -314,7 +314,7 @@ def glyph_run(run):
     "One run of the papers' claims on Glyphs; its whole row."
     def measure(device, tiny: bool, rows: dict) -> dict:
         from smoothap_nb.checks import ConfigError
-        from smoothap_nb.reproduction.runner import glyph_experiment, run_glyphs
+        from smoothap_nb.reproduction import glyph_experiment, run_glyphs
 
         changes = {"model.backbone": "resnet18", "model.dim": 16, "data.size": 32, "batch.classes": 4, "batch.images": 4, "optim.steps": 1, "optim.warmup": 0,
                    "evaluate.classes": 12} if tiny else {}
@@ -334,7 +334,7 @@ def glyph_run(run):
 def items() -> list[Item]:
     "Everything, the most telling first."
     from benchmarks.evaluation import INATURALIST, SOP
-    from smoothap_nb.reproduction.runner import glyph_runs
+    from smoothap_nb.reproduction import glyph_runs
 
     glyphs = [Item(run.name, glyph_run(run), 5 + 0.03 * run.steps, {"run": run.name}) for run in glyph_runs("cuda")]
     return [
@@ -365,7 +365,7 @@ def measure_items(path: Path = FILE, device: str | None = None, minutes: float =
         ConfigError: a damaged results file.
     """
     from smoothap_nb.checks import ConfigError
-    from smoothap_nb.reproduction.runner import read_rows
+    from smoothap_nb.reproduction import read_rows
     from smoothap_nb.train.checkpoints import write_atomic
     from smoothap_nb.train.machine import environment
 
@@ -409,7 +409,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.tiny and args.out == FILE:
         parser.error("--tiny numbers mean nothing: give them a file of their own with --out")
     from smoothap_nb.checks import ConfigError
-    from smoothap_nb.reproduction.runner import read_rows
+    from smoothap_nb.reproduction import read_rows
 
     if args.list:
         rows, trouble = read_rows(args.out)

@@ -195,7 +195,7 @@ def reproduce(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
 ) -> None:
     "Repeat what the papers report: one row of a table on the real data, or their claims on the embedded Glyphs."
-    from ..reproduction import runner as rp
+    from .. import reproduction as rp
     from ..checks import ConfigError
     from ..train.config import parse_setting
     from ..train.checkpoints import write_atomic

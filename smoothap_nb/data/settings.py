@@ -20,8 +20,9 @@ class DataConfig:
     crop_scale: list = field(default_factory=lambda: [0.08, 1.0])  # photographs, training: share of the area the random crop takes
     crop_ratio: list = field(default_factory=lambda: [0.75, 1.3333])  # photographs, training: width to height of the random crop
     flip: bool = True  # photographs, training: mirror every second one
-    workers: int = 4  # threads that prepare batches ahead
+    workers: int = 0  # threads that prepare batches ahead, in each process; 0: one for each core that the process may use, 16 at most
     cache: str = "none"  # folder of the decoded cache; "none": decode the files each time
+    cache_side: int = 512  # side of the cache's squares, pixels; below 512 small crops lose detail
     damaged_share: float = 0.001  # of the pictures may be unreadable before the run stops
     levels: int = 0  # levels of the label tree to use, counted from the finest; 0 = all
     protocol: str = "default"  # VehicleID: "all_vs_rest" or "one_gallery"

@@ -1,1 +1,25 @@
-"The papers' experiments and results."
+"""The papers' numbers and claims: recipes, runs, results, and the study on Glyphs."""
+
+from importlib import import_module as _import_module
+
+_HOME = {
+    "recipes": ("PAPERS", "LEVELS", "Entry", "nest", "read_papers", "row_name", "registry", "find_entry", "find_entries", "show_entry", "paper_rows", "in_tables",
+                "entries_for", "key_of", "printed", "obtained"),
+    "runner": ("MINIATURE", "miniature_settings", "changed_settings", "measure_protocols", "reproduce"), "times": ("measure_times",),
+    "results": ("keep", "runs_of", "read_runs", "against_paper"), "page": ("reproduction_page", "claims_table", "mean_and_range"),
+    "study": ("GRIDS", "UNTRAINED", "GlyphRun", "glyph_file", "glyph_runs", "tuned_settings", "glyph_experiment", "run_glyphs", "read_rows", "glyph_grid"),
+    "verdicts": ("Verdict", "decide", "judge", "claims", "values_of", "main_values"), "figures": ("comparison_figure", "ablation_figure"),
+}
+_HOME = {name: module for module, names in _HOME.items() for name in names}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str):
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(_import_module(f"{__name__}.{_HOME[name]}"), name)
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})

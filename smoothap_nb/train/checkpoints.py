@@ -105,6 +105,8 @@ def unpack(tensors: dict[str, Tensor], state: dict, model: nn.Module, optimizers
     model.load_state_dict(part("model"))
     loss.load_state_dict(part("loss"))
     for place, (optimizer, saved) in enumerate(zip(optimizers, state["optimizers"], strict=True)):
+        if [set(group) for group in saved["groups"]] != [set(group) for group in optimizer.state_dict()["param_groups"]]:
+            raise KeyError("its optimiser has other groups.")
         entries: dict[int, dict] = {}
         for key, value in [*part(f"optimizer{place}").items(), *saved["numbers"].items()]:
             index, name = key.split(".", 1)

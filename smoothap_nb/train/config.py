@@ -55,6 +55,8 @@ class OptimConfig:
     head_warmup: int = 0  # at the start only the linear layer and the proxies move, the schedule stands still
     schedule: str = "cosine"  # "cosine", "step" (times `gamma` at each of `milestones`) or "constant"
     floor: float = 0.0  # share of the peak where cosine ends
+    head_floor: float = -1.0  # the same of the linear layer; below 0: as `floor`
+    proxy_floor: float = -1.0  # the same of the proxies; below 0: as `floor`
     milestones: list = field(default_factory=list)  # for "step"
     gamma: float = 0.3  # for "step"
     clip: float = 0.0  # largest gradient norm, 0 = off
@@ -90,7 +92,8 @@ class Experiment:
         description: one line for `smoothap experiments`.
         seed: of weights, batches, augmentation and validation.
         on_cuda: the experiment that takes this one's place where a CUDA device is found, or "none".
-        checkpoint_every: steps between checkpoints.
+        checkpoint_every: steps between checkpoints, 0 = by the clock alone.
+        checkpoint_minutes: minutes between checkpoints, 0 = by steps alone.
         log_every: steps between lines of the log.
         data: which pictures, and how they are cut (`DataConfig`).
         model: the network (`ModelConfig`).
@@ -105,7 +108,8 @@ class Experiment:
     description: str = ""
     seed: int = 0
     on_cuda: str = "none"  # the experiment that takes this one's place where a CUDA device is found
-    checkpoint_every: int = 100  # steps between checkpoints
+    checkpoint_every: int = 0  # steps between checkpoints; 0: by the clock alone
+    checkpoint_minutes: float = 5.0  # between checkpoints, looked at with each line of the log; 0: by steps alone
     log_every: int = 10  # steps between lines of the log
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -148,14 +152,14 @@ def _fill(kind: type, values: dict, where: str):
 
 
 RANGES = (  # setting, smallest, largest
-    ("seed", 0, math.inf), ("checkpoint_every", 1, math.inf), ("log_every", 1, math.inf),
+    ("seed", 0, math.inf), ("checkpoint_every", 0, math.inf), ("checkpoint_minutes", 0, math.inf), ("log_every", 1, math.inf),
     ("data.size", 8, math.inf), ("data.strength", 0, math.inf), ("data.resize", 8, math.inf), ("data.train_resize", 0, math.inf),
-    ("data.workers", 1, 256), ("data.damaged_share", 0, 1), ("data.levels", 0, math.inf), ("model.dim", 1, math.inf),
+    ("data.workers", 0, 256), ("data.cache_side", 32, 4096), ("data.damaged_share", 0, 1), ("data.levels", 0, math.inf), ("model.dim", 1, math.inf),
     ("batch.classes", 2, math.inf), ("batch.images", 2, math.inf), ("batch.super_classes", 1, math.inf), ("batch.per_pair", 1, math.inf),
     ("batch.micro", 0, math.inf), ("memory.size", 0, math.inf), ("memory.start", 0, math.inf),
     ("optim.momentum", 0, 1), ("optim.steps", 1, math.inf), ("optim.epochs", 0, math.inf), ("optim.proxy_lr", 0, math.inf),
     ("optim.proxy_weight_decay", 0, math.inf), ("optim.weight_decay", 0, math.inf), ("optim.warmup", 0, math.inf),
-    ("optim.head_warmup", 0, math.inf), ("optim.floor", 0, 1), ("optim.gamma", 0, 1), ("optim.clip", 0, math.inf),
+    ("optim.head_warmup", 0, math.inf), ("optim.floor", 0, 1), ("optim.head_floor", -1, 1), ("optim.proxy_floor", -1, 1), ("optim.gamma", 0, 1), ("optim.clip", 0, math.inf),
     ("validate.every", 0, math.inf), ("validate.share", 0, 0.9), ("validate.patience", 0, math.inf),
     ("evaluate.batch", 1, math.inf), ("evaluate.classes", 0, math.inf),
 )

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -36,7 +38,7 @@ def rate_at(step: int, steps: int, warmup: int = 0, schedule: str = "cosine", fl
         return gamma ** sum(step >= m for m in milestones)
     return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
 
-# %% ../../nbs/14_training.ipynb #f9aa23bd
+# %% ../../nbs/14_training.ipynb #64f50583
 @dataclass
 class Timetable:
     "What happens when, all in steps."
@@ -46,9 +48,10 @@ class Timetable:
     milestones: tuple
     validate_every: int  # 0: never
 
-    def share(self, step: int, optim: OptimConfig) -> float:
-        "Share of the peak rate at a step."
-        return rate_at(max(0, step - self.head_warmup), self.steps, self.warmup, optim.schedule, optim.floor, self.milestones, optim.gamma)
+    def share(self, step: int, optim: OptimConfig, floor: float | None = None) -> float:
+        "Share of the peak rate at a step; `floor` is optim.floor unless a group of weights has its own."
+        floor = optim.floor if floor is None else floor
+        return rate_at(max(0, step - self.head_warmup), self.steps, self.warmup, optim.schedule, floor, self.milestones, optim.gamma)
 
 # %% ../../nbs/14_training.ipynb #51ff877b
 def timetable(optim: OptimConfig, validate_every: int, batches: int) -> Timetable:
@@ -77,12 +80,12 @@ def compact_labels(labels: Tensor) -> Tensor:
     "(N, L) labels with the classes of each level renumbered from 0, as losses with a proxy for each class need them."
     return torch.stack([column.unique(return_inverse=True)[1] for column in labels.unbind(1)], 1)
 
-# %% ../../nbs/14_training.ipynb #e6953dd9
-def set_rates(optimizers: list, share: float) -> None:
-    "Every group at its share of the peak rate, and the old gradients dropped."
+# %% ../../nbs/14_training.ipynb #509642e0
+def set_rates(optimizers: list, share: Callable[[float], float]) -> None:
+    "Every group at its share of the peak rate, which depends on its floor, and the old gradients dropped."
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = group["peak_lr"] * share
+            group["lr"] = group["peak_lr"] * share(group["floor"])
         optimizer.zero_grad(set_to_none=True)
 
 # %% ../../nbs/14_training.ipynb #15ff8ca2
@@ -115,10 +118,10 @@ def gradient(training, images: Tensor, labels: Tensor) -> Tensor:
     training.scaler.scale(value).backward()
     return value.detach()
 
-# %% ../../nbs/14_training.ipynb #f833f4a8
+# %% ../../nbs/14_training.ipynb #7291c97a
 def advance(training, images: Tensor, labels: Tensor) -> Tensor:
     "One optimiser step; returns the loss without waiting for the device."
-    set_rates(training.optimizers, training.times.share(training.step, training.experiment.optim))
+    set_rates(training.optimizers, partial(training.times.share, training.step, training.experiment.optim))
     value = gradient(training, images, labels.to(training.device, non_blocking=True))
     training.share_proxies()  # several processes: the mean of what each computed
     if training.step < training.times.head_warmup:

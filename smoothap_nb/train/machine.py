@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from ..checks import ConfigError
 
-__all__ = ['pick_device', 'place', 'pick_precision', 'engine_for', 'environment']
+__all__ = ['pick_device', 'place', 'pick_precision', 'engine_for', 'on_main', 'threads', 'environment']
 
 
 def pick_device() -> torch.device:
@@ -44,6 +46,35 @@ def engine_for(cpu: bool = False):
     from accelerate import Accelerator
 
     return Accelerator(device_placement=False, cpu=cpu and int(os.environ.get("WORLD_SIZE", 1)) > 1)
+
+
+def on_main(engine, work: Callable):
+    """Do something once, in the main process; all processes get what it gave, or the error that it raised.
+
+    Args:
+        engine: of `engine_for`.
+        work: takes nothing; its result and its errors must be picklable.
+
+    Returns:
+        what `work` returned in the main process.
+    """
+    outcome: list = [None, None]
+    if engine.is_main_process:
+        try:
+            outcome[0] = work()
+        except Exception as error:
+            outcome[1] = error
+    if engine.num_processes > 1:
+        dist.broadcast_object_list(outcome, 0, device=engine.device)
+    if outcome[1] is not None:
+        raise outcome[1]
+    return outcome[0]
+
+
+def threads(processes: int = 1, most: int = 16) -> int:
+    "Threads that prepare pictures in each of so many processes on this machine: one for each core, `most` at most."
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(most, cores // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", processes)))))
 
 
 def environment(device: torch.device) -> dict:

@@ -19,7 +19,7 @@ from ..metrics.dataset import evaluate
 from .checkpoints import write_atomic
 from .config import load_experiment
 from .embedding import embed
-from .machine import environment, pick_device, place
+from .machine import environment, pick_device, place, threads
 from .models import EmbeddingModel
 from .runs import load_run, read_log
 from .setup import dataset_for
@@ -91,7 +91,7 @@ def measure(run, progress: bool = True) -> tuple[dict, dict]:
     run = Path(run)
     model, _ = load_run(run)
     experiment = load_experiment(str(run / "experiment.toml"))
-    settings, workers = experiment.evaluate, 1 if experiment.data.name == "glyphs" else experiment.data.workers
+    settings, workers = experiment.evaluate, 1 if experiment.data.name == "glyphs" else experiment.data.workers or threads()
     competitors = {"trained": lambda images: embed(model, images, None, settings.batch, progress, "embedding, trained", workers)}
     if settings.baselines:
         torch.manual_seed(experiment.seed)

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import difflib
 import urllib.error
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ..checks import ConfigError, nearest, reason
 from .config import ModelConfig
+from .weights import fitted, read_state
 
 # %% auto #0
 __all__ = ['backbone_names', 'se_resnet50', 'GeM', 'EmbeddingModel', 'upright_rgb', 'ImageTransform']
@@ -35,11 +33,14 @@ def _backbone(config: ModelConfig) -> tuple[nn.Module, int]:
         return _timm_backbone(config)
     if config.backbone not in backbone_names():
         raise ConfigError(f"no backbone {config.backbone!r}: {nearest(config.backbone, backbone_names())} (timm's models are named timm/NAME)")
+    if config.stem == "small" and config.weights != "none":
+        raise ConfigError(f"model.stem = \"small\" replaces the first layers, which the weights {config.weights!r} were trained with: set model.stem = \"imagenet\", "
+                          "or train from scratch with model.weights = \"none\"")
     net = _resnet(config.backbone)
     if config.weights == "imagenet":
         net.load_state_dict(_imagenet(config.backbone, net))
     elif config.weights != "none":
-        net.load_state_dict(_from_file(config, net))
+        net.load_state_dict(fitted(read_state(config.weights), net.state_dict(), config.weights, config.backbone), strict=False)
     width = net.fc.in_features
     net.fc, net.avgpool = nn.Identity(), nn.Identity()
     if config.stem == "small":
@@ -67,24 +68,6 @@ def _imagenet(name: str, net: nn.Module) -> dict:
     except (urllib.error.URLError, OSError) as error:
         raise ConfigError(f"the ImageNet weights of {name} could not be fetched ({error}). Download {entry.url} elsewhere "
                           f"and pass its path as model.weights, or train from scratch with model.weights = \"none\"") from None
-
-
-def _from_file(config: ModelConfig, net: nn.Module) -> dict:
-    "The network's tensors from a file; without running anything that a file holds."
-    path = Path(config.weights)
-    if not path.is_file():
-        raise ConfigError(f"model.weights: no file {path}; pass \"imagenet\", \"none\", or the path of a .pth or .safetensors file")
-    try:
-        state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise ConfigError(f"{path} is damaged or is no weights file: {reason(error)}") from None
-    except Exception as error:  # pickle.UnpicklingError: the file wants to run code
-        raise ConfigError(f"{path} holds more than tensors and is not loaded: {reason(error)}") from None
-    wanted = net.state_dict()
-    wrong = [k for k in wanted if k not in state or state[k].shape != wanted[k].shape]
-    if wrong:
-        raise ConfigError(f"{path} does not fit {config.backbone}: {len(wrong)} of {len(wanted)} tensors are missing or of another shape, first {wrong[0]!r}")
-    return {k: state[k] for k in wanted}
 
 # %% ../../nbs/13_models.ipynb #a1b0cfd5
 def se_resnet50(num_classes: int = 1000) -> nn.Module:
@@ -164,7 +147,7 @@ def _timm_backbone(config: ModelConfig) -> tuple[nn.Module, int]:
         raise ConfigError(f"model.stem = {config.stem!r} changes torchvision's ResNets; {config.backbone} keeps its own: set model.stem = \"imagenet\"")
     net = _timm_create(config.backbone.removeprefix("timm/"), config.weights == "imagenet")
     if config.weights not in ("none", "imagenet"):
-        net.load_state_dict(_from_file(config, net))
+        net.load_state_dict(fitted(read_state(config.weights), net.state_dict(), config.weights, config.backbone), strict=False)
     return _TimmFeatures(net), net.num_features
 
 # %% ../../nbs/13_models.ipynb #39a9ec3a

@@ -15,11 +15,45 @@ from .checkpoints import RunError, read_weights, write_atomic
 from .config import Experiment, load_experiment, to_toml
 from .machine import pick_device, place
 from .models import EmbeddingModel, ImageTransform
+from .weights import weights_hash
 
-__all__ = ['HARMLESS', 'open_run', 'RunLog', 'read_log', 'transform_for', 'load_run']
+__all__ = ['HARMLESS', 'differences', 'open_run', 'RunLog', 'read_log', 'transform_for', 'load_run']
 
 
-HARMLESS = {"description", "checkpoint_every", "log_every", "data.root", "data.workers", "data.cache", "evaluate.batch"}  # a run may go on with others of these
+HARMLESS = {  # settings that cannot change a number: where things lie, how many hands there are, how often is written
+    "name", "description", "on_cuda", "checkpoint_every", "checkpoint_minutes", "log_every", "data.root", "data.workers", "evaluate.batch", "evaluate.baselines",
+}
+FINE_ENOUGH = 512  # pixels: the side of the decoded cache from which on it counts as harmless
+
+
+def differences(old: Experiment, new: Experiment) -> list[tuple[str, object, object]]:
+    """The settings in which two experiments differ and which may change what comes out.
+
+    Harmless are those of `HARMLESS`; the size of pieces in gradient caching where batch norm has fixed statistics (the gradient is the same); weights that
+    come another way but are the same to the byte; and a decoded cache whose squares are fine enough.
+
+    Returns:
+        (dotted key, old value, new value), in order.
+    """
+    out = _differences(old.to_dict(), new.to_dict(), "")
+    if old.model.batch_norm != "live" and new.model.batch_norm != "live":
+        out = [d for d in out if d[0] not in ("batch.micro", "batch.micro_with_live_batch_norm")]
+    if all(e.data.cache == "none" or e.data.cache_side >= FINE_ENOUGH for e in (old, new)):
+        out = [d for d in out if d[0] not in ("data.cache", "data.cache_side")]
+    if old.model.weights != new.model.weights and weights_hash(old.model) and weights_hash(old.model) == weights_hash(new.model):
+        out = [d for d in out if d[0] != "model.weights"]
+    return out
+
+
+def _differences(old: dict, new: dict, where: str) -> list[tuple[str, object, object]]:
+    out = []
+    for key in sorted({*old, *new}):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            out += _differences(a, b, f"{where}{key}.")
+        elif a != b and f"{where}{key}" not in HARMLESS:
+            out.append((f"{where}{key}", a, b))
+    return out
 
 
 def open_run(run: Path, experiment: Experiment, fresh: bool = False) -> Path:
@@ -38,28 +72,18 @@ def open_run(run: Path, experiment: Experiment, fresh: bool = False) -> Path:
         run.mkdir(parents=True, exist_ok=True)
         if described.exists():
             there = load_experiment(str(described))
-            different = _difference(there.to_dict(), experiment.to_dict())
+            different = [f"{key}: {a!r} -> {b!r}" for key, a, b in differences(there, experiment)]
+            if there.name != experiment.name:
+                different.insert(0, f"name: {there.name!r} -> {experiment.name!r}")
             if different:
                 raise RunError(f"{run} holds a run with other settings ({'; '.join(different)}). Name another folder with --run, "
                                "or start over with --fresh")
-        elif any(run.iterdir()):
+        elif any(not path.name.startswith(".experiment.toml") for path in run.iterdir()):  # such a one is being written by another process
             raise RunError(f"{run} is not empty and holds no run; name another folder with --run")
         write_atomic(described, to_toml(experiment))
     except OSError as error:
         raise RunError(f"{run} cannot be written: {error.strerror or error}. Name a folder on a disk with room that you may write to (--run)") from None
     return run
-
-
-def _difference(old: dict, new: dict, where: str = "") -> list[str]:
-    "Each setting in which two experiments differ, as 'key: old -> new'."
-    out = []
-    for key in sorted({*old, *new}):
-        a, b = old.get(key), new.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            out += _difference(a, b, f"{where}{key}.")
-        elif a != b and f"{where}{key}" not in HARMLESS:
-            out.append(f"{where}{key}: {a!r} -> {b!r}")
-    return out
 
 
 class RunLog:

@@ -13,7 +13,7 @@ from ..data.sampling import sampler_from_config
 from ..data.settings import BatchConfig, DataConfig
 from .config import Experiment
 from .loop import BatchPlan, compact_labels, timetable
-from .machine import engine_for, pick_device, pick_precision, place
+from .machine import engine_for, pick_device, pick_precision, place, threads
 from .models import EmbeddingModel
 from .objectives import Objective
 from .optimizers import optimizers_for
@@ -46,7 +46,7 @@ def dataset_for(pictures: DataConfig, split: str, seed: int = 0):
         return data
     from ..data.loading import DecodedCache
 
-    return DecodedCache(data, Path(pictures.cache) / f"{pictures.name}-{split}", max(pictures.size, pictures.resize), pictures.workers,
+    return DecodedCache(data, Path(pictures.cache) / f"{pictures.name}-{split}", max(pictures.size, pictures.cache_side), pictures.workers or threads(),
                         damaged_share=pictures.damaged_share)
 
 

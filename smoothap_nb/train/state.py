@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import math
+import time
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from .checkpoints import RunError, load_checkpoint, pack, random_states, save_ch
 from .config import Experiment
 from .embedding import embed
 from .large_batches import gather_rows
+from .machine import threads
 from .models import EmbeddingModel
 from .objectives import Objective
 
@@ -49,6 +51,7 @@ class Training:
     best: float = -math.inf  # largest validation metric so far
     best_step: int = -1
     looks: int = 0  # looks at the held-out classes since then
+    saved_at: float = field(default_factory=time.monotonic)  # when the last checkpoint was written
 
     @property
     def main(self) -> bool:
@@ -58,7 +61,8 @@ class Training:
     @property
     def workers(self) -> int:
         "Threads that prepare batches; one where the pictures lie in memory."
-        return 1 if self.experiment.data.name == "glyphs" else self.experiment.data.workers
+        wanted = self.experiment.data.workers or threads(self.engine.num_processes)
+        return 1 if self.experiment.data.name == "glyphs" else wanted
 
     def batches(self, until: int | None = None) -> Prefetcher:
         "This process's pictures of the steps from the current one on, prepared ahead."
@@ -107,7 +111,21 @@ class Training:
     def due(self, what: str) -> bool:
         "Is it time, after the step just done, for a line of the \"log\", a \"look\" at held-out classes, or a \"checkpoint\"?"
         every = {"log": self.experiment.log_every, "look": self.times.validate_every, "checkpoint": self.experiment.checkpoint_every}[what]
-        return bool(every) and (self.step % every == 0 or self.step == self.times.steps)
+        last = self.step == self.times.steps
+        if every and (self.step % every == 0 or last):
+            return True
+        return what == "checkpoint" and (last or self.due("log") and self._time_is_over())
+
+    def _time_is_over(self) -> bool:
+        "Have the minutes between checkpoints passed? The main process's clock decides for all."
+        if not self.experiment.checkpoint_minutes:
+            return False
+        over = time.monotonic() - self.saved_at > 60 * self.experiment.checkpoint_minutes
+        if self.engine.num_processes > 1:
+            said = torch.tensor([float(over)], device=self.device)
+            dist.broadcast(said, 0)
+            over = bool(said.item())
+        return over
 
     def leave_if(self, wanted: str | None) -> None:
         "Where somebody asked for the end (the name of a signal): write a checkpoint and go."
@@ -120,7 +138,7 @@ class Training:
 
     def save(self, together: bool = True) -> Path | None:
         "Write a checkpoint; `together` asks the other processes for their random states (all must call)."
-        states = [random_states()]
+        self.saved_at, states = time.monotonic(), [random_states()]
         if together and self.engine.num_processes > 1:
             states = [None] * self.engine.num_processes
             dist.all_gather_object(states, random_states())

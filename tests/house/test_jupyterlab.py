@@ -105,7 +105,6 @@ def test_a_lesson_is_readable_untrusted_and_alive_once_run(open_notebook):
     assert clicked != before and clicked == [player.locator(".frame").count() - 1]
     tab.keyboard.press("ArrowLeft")
     assert frame() == [clicked[0] - 1] and tab.evaluate("document.activeElement.tagName") == "INPUT", "the keyboard keeps the slider after a click"
-    tab.evaluate("document.querySelector('.jp-WindowedPanel-outer').scrollTo(0, 0)")
     show_cell(tab, ".ranklab .rl-item")
     picture = tab.locator(".ranklab .rl-item").nth(1)
     before = picture.get_attribute("aria-valuenow")

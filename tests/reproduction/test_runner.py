@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from smoothap_nb.reproduction import runner as rp
+import smoothap_nb.reproduction as rp
+import smoothap_nb.reproduction.runner  # noqa: F401, as rp.runner
 from smoothap_nb.checks import ConfigError
+from smoothap_nb.reproduction import study
 from smoothap_nb.data.glyphs import Glyphs
 from smoothap_nb.data.sampling import MPerClassSampler
 
@@ -260,28 +262,28 @@ def test_the_page_follows_from_the_results_of_this_tree():
 
 def test_a_result_reaches_its_line_with_gap_and_provenance(tmp_path):
     assert "not run" in line_of(rp.reproduction_page(tmp_path), "sop/smooth-ap-bs384")
-    rp._keep(result(), tmp_path / "reproduce-sop.json", print)
+    rp.keep(result(), tmp_path / "reproduce-sop.json")
     line = line_of(rp.reproduction_page(tmp_path), "sop/smooth-ap-bs384")
     assert "R@1 79.5, R@10 90.0" in line and "R@1 -0.6, R@10 -1.5" in line and "`abc123`, a GPU, 2026-11-21" in line
-    rp._keep(result(r1=0.815, seed=1), tmp_path / "reproduce-sop.json", print)
+    rp.keep(result(r1=0.815, seed=1), tmp_path / "reproduce-sop.json")
     assert "R@1 80.5, R@10 90.0 (2 seeds)" in line_of(rp.reproduction_page(tmp_path), "sop/smooth-ap-bs384")
 
 
 def test_a_miniature_or_a_changed_run_never_fills_a_table(tmp_path):
     empty = rp.reproduction_page(tmp_path)
-    rp._keep(result(miniature=True), tmp_path / "reproduce-a.json", print)
-    rp._keep(result(changed={"optim.lr": 1.0}), tmp_path / "reproduce-b.json", print)
+    rp.keep(result(miniature=True), tmp_path / "reproduce-a.json")
+    rp.keep(result(changed={"optim.lr": 1.0}), tmp_path / "reproduce-b.json")
     assert rp.reproduction_page(tmp_path) == empty
 
 
 @pytest.mark.parametrize("text", ['{"runs": [{"exp', "[]", '{"runs": [{"experiment": "sop/csl"}]}', '{"runs": 3}', "\x00\x01"])
 def test_a_damaged_results_file_is_named_and_skipped(tmp_path, text):
-    rp._keep(result(), tmp_path / "reproduce-good.json", print)
+    rp.keep(result(), tmp_path / "reproduce-good.json")
     (tmp_path / "reproduce-bad.json").write_text(text)
     page = rp.reproduction_page(tmp_path)
     assert "reproduce-bad.json cannot be read and is skipped" in page and "R@1 79.5" in line_of(page, "sop/smooth-ap-bs384")
     with pytest.raises(ConfigError, match="reproduce-bad.json"):
-        rp._keep(result(), tmp_path / "reproduce-bad.json", print)
+        rp.keep(result(), tmp_path / "reproduce-bad.json")
     assert (tmp_path / "reproduce-bad.json").read_text() == text
 
 
@@ -300,7 +302,7 @@ def test_times_of_toy_sizes():
     assert set(run["metrics"]["times"]) == {"1k", "10k"}
 
 
-SAMPLE = ("sop/smooth-ap-bs384@code", "inshop/rambo-log", "dyml-vehicle/happier")  # in the default tests; the marker has the others
+SAMPLE = ("inat/smooth-ap-bs384@code", "dyml-vehicle/happier")  # in the default tests; the marker has the others
 RETRIEVAL = [name for name, entry in rp.registry().items() if entry.measure == "retrieval"]
 
 
@@ -334,12 +336,12 @@ def test_a_run_that_leaves_the_finite_is_a_row_and_loses_the_tuning(tmp_path, mo
             raise ConfigError(f"{run.name} failed: RunError: the loss is nan at step 3")
         return {"method": run.method, "split": run.split, "metrics": {"mAP": 0.5 + 0.1 * ("0.03" in run.name), "R@1": 0.5}, "seconds": 1.0, "config": experiment.to_dict()}
 
-    monkeypatch.setattr(rp, "_in_a_process", in_a_process)
+    monkeypatch.setattr(study, "_in_a_process", in_a_process)
     said = []
     rows = rp.glyph_grid("tune", path=tmp_path / "rows.json", only="tune/smooth-ap", say=said.append)
     assert dict(rp.tuned_settings("smooth-ap", rows)) == {"optim.lr": 0.001, "optim.head_lr": 0.001, "loss.tau": 0.03}
     assert sum("failed" in line for line in said) == 2 and len(rp.read_rows(tmp_path / "rows.json")[0]) == 4
-    monkeypatch.setattr(rp, "_in_a_process", lambda *a: (_ for _ in ()).throw(ConfigError("pytorch-metric-learning is not installed")))
+    monkeypatch.setattr(study, "_in_a_process", lambda *a: (_ for _ in ()).throw(ConfigError("pytorch-metric-learning is not installed")))
     with pytest.raises(ConfigError, match="not installed"):
         rp.glyph_grid("tune", path=tmp_path / "rows.json", only="tune/triplet", say=said.append)
 
@@ -347,7 +349,7 @@ def test_a_run_that_leaves_the_finite_is_a_row_and_loses_the_tuning(tmp_path, mo
 def test_a_row_of_other_settings_is_named_and_done_again(tmp_path, monkeypatch):
     done = []
     row = lambda run, experiment, device: done.append(run.name) or {"method": run.method, "split": run.split, "metrics": {"mAP": 0.5, "R@1": 0.5}, "config": experiment.to_dict(), "seconds": 1}
-    monkeypatch.setattr(rp, "_in_a_process", row)
+    monkeypatch.setattr(study, "_in_a_process", row)
     path, said = tmp_path / "rows.json", []
     rp.glyph_grid("tune", path=path, only="tune/smooth-ap", say=said.append)
     assert len(done) == 4
@@ -364,7 +366,7 @@ def test_a_row_of_other_settings_is_named_and_done_again(tmp_path, monkeypatch):
 def test_the_rows_of_this_tree_belong_to_the_plan():
     rows, trouble = rp.read_rows(Path(__file__).parents[2] / rp.glyph_file())
     assert not trouble
-    old = [run.name for run in rp.glyph_runs() if run.name in rows and not rp._of_the_plan(run, rows)]
+    old = [run.name for run in rp.glyph_runs() if run.name in rows and not study._of_the_plan(run, rows)]
     assert not old, f"smoothap reproduce glyphs --workers 2 would do {old} again"
 
 
@@ -378,3 +380,92 @@ def test_the_command_line_lists_shows_and_names_the_nearest():
     assert "# Smooth-AP 5.3" in run("sop/smooth-ap-bs384", "--show").stdout
     assert "did you mean 'sop/csl'" in str(run("sop/cls").exception)
     assert "--list" in str(run().exception)
+
+
+# --- a run that counts ----------------------------------------------------------------------------------------------------
+
+def test_practical_settings_keep_the_row(tmp_path):
+    entry = rp.find_entry("sop/smooth-ap-bs384")
+    changed = lambda **settings: rp.changed_settings(entry, entry.experiment({key.replace("__", "."): value for key, value in settings.items()}))
+    assert changed(data__root="/d", data__workers=3, evaluate__batch=7, batch__micro=48, seed=5, data__cache="/c") == {}
+    assert changed(optim__lr=1.0) == {"optim.lr": 1.0} and changed(data__cache="/c", data__cache_side=256) == {"data.cache": "/c", "data.cache_side": 256}
+    (tmp_path / "w.pth").write_bytes(b"not ImageNet's")
+    assert list(changed(model__weights=str(tmp_path / "w.pth"))) == ["model.weights"]
+
+
+def test_the_best_on_the_test_set_and_the_last_are_both_kept(tmp_path):
+    run = rp.reproduce("inshop/rambo-log", miniature=True, run=tmp_path / "run", progress=False, say=lambda text: None, device="cpu")
+    assert run["weights"]["chosen"] == "best on test" and set(run["metrics_last"]) == set(run["metrics"])
+    assert run["metrics"]["test"]["R@1"] >= run["metrics_last"]["test"]["R@1"] - 1e-9
+    kept = json.loads((tmp_path / "run" / "reproduce.json").read_text())["runs"]
+    assert len(kept) == 1 and kept[0]["metrics"] == run["metrics"] and kept[0]["miniature"]
+
+
+def test_seeds_have_folders_of_their_own_outside_the_repository(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rp.runner, "_train_and_measure", lambda entry, experiment, run, *rest: result(seed=experiment.seed, run=str(run), date="2026-01-01"))
+    for seed in (0, 1):
+        rp.reproduce("sop/smooth-ap-bs384", settings={"seed": seed}, say=lambda text: None, device="cpu")
+    assert sorted(p.as_posix() for p in Path(".").rglob("reproduce.json")) == [f"runs/sop/smooth-ap-bs384/seed{seed}/reproduce.json" for seed in (0, 1)]
+    runs, trouble = rp.read_runs(tmp_path / "runs")
+    assert [run["seed"] for run in runs["sop/smooth-ap-bs384"]] == [0, 1] and not trouble
+    assert "(2 seeds)" in line_of(rp.reproduction_page(tmp_path / "runs"), "sop/smooth-ap-bs384")
+
+
+def test_rows_that_cannot_be_reproduced_say_why():
+    with pytest.raises(ConfigError, match="cannot be reproduced here: .*VGGFace2.*1 x 1"):
+        rp.reproduce("faces/senet-smooth-ap", device="cpu")
+
+
+TOGETHER = """
+import json, sys
+import torch; torch.set_num_threads(1)
+import smoothap_nb.reproduction as rp
+import smoothap_nb.reproduction.runner  # noqa: F401, as rp.runner
+rp.reproduce("sop/smooth-ap-bs384", sys.argv[1], {"batch.micro": int(sys.argv[3]), "data.workers": int(sys.argv[4]), "model.weights": sys.argv[5], "checkpoint_every": 1,
+              "optim.optimizer": "sgd", "optim.lr": 0.01, "optim.head_lr": 0.01},  # Adam would blow rounding up to the size of a step
+             sys.argv[2], miniature=True, progress=False, device="cpu")
+"""
+
+
+@pytest.mark.slow
+def test_two_killed_processes_give_the_record_of_one(tmp_path):
+    "Micro-batches, workers, own weights, kill -9 in the middle: the metrics of one undisturbed process, and the record is in the table."
+    import os
+    import shutil
+    import signal
+    import subprocess
+    import sys
+    import time
+
+    import torch
+    import torchvision
+
+    root = Path(__file__).resolve().parents[2]
+    (tmp_path / "program.py").write_text(TOGETHER)
+    torch.manual_seed(0)
+    torch.save({"state_dict": {f"module.{k}": v for k, v in torchvision.models.resnet18().state_dict().items() if not k.startswith("fc.")}}, tmp_path / "w.pth")
+    shutil.copy(tmp_path / "w.pth", tmp_path / "same.pth")
+    data = rp.runner._roots(rp.find_entry("sop/smooth-ap-bs384"), None, None, True, tmp_path)[0]
+    env = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+
+    def start(processes: int, run: str, micro: int, workers: int, weights: str):
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
+        return subprocess.Popen([sys.executable, *launcher, str(tmp_path / "program.py"), str(data), str(tmp_path / run), str(micro), str(workers), str(tmp_path / weights)],
+                                env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+    alone = start(1, "alone", 0, 1, "w.pth")
+    assert (said := alone.communicate(timeout=300)[0]) and alone.returncode == 0, said
+    killed, deadline = start(2, "together", 5, 2, "same.pth"), time.monotonic() + 200
+    while killed.poll() is None and time.monotonic() < deadline and not list((tmp_path / "together").glob("checkpoints/step-00000001")):
+        time.sleep(0.01)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    assert not (tmp_path / "together" / "reproduce.json").exists()
+    again = start(2, "together", 5, 2, "same.pth")
+    said = again.communicate(timeout=300)[0]
+    assert again.returncode == 0 and said.count("resumed at step") == 1 and said.count("written:") == 1, said  # one process speaks
+    one, two = (rp.runs_of(tmp_path / run / "reproduce.json")[0] for run in ("alone", "together"))
+    assert len(one) == len(two) == 1 and two[0]["changed"]["model.weights"] == str(tmp_path / "same.pth") and two[0]["environment"]["processes"] == 2
+    for name, value in one[0]["metrics"]["test"].items():
+        assert two[0]["metrics"]["test"][name] == pytest.approx(value, abs=1e-4), name

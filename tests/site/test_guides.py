@@ -93,7 +93,7 @@ def check_command(line: str) -> None:
         name = next(word for word in words if not word.startswith("-"))
         load_experiment(name if not name.endswith(".toml") else "demo", settings)
     if command.name == "reproduce" and words and not words[0].startswith("-") and words[0] != "glyphs" and "--list" not in words:
-        from smoothap_nb.reproduction.runner import find_entry
+        from smoothap_nb.reproduction import find_entry
 
         assert find_entry(words[0]).name == words[0]
     if "data" in line.split() and command.name in ("check", "miniature"):

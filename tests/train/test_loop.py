@@ -22,7 +22,7 @@ from smoothap_nb.train.config import experiment_from_dict
 from smoothap_nb.train.machine import pick_precision
 from smoothap_nb.train.objectives import LOSSES, Objective, loss_from_config
 from smoothap_nb.train.optimizers import optimizers_for
-from smoothap_nb.train.runs import RunLog
+from smoothap_nb.train.runs import RunLog, differences
 from toydata import ToyData, ToyNet, use_toys
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -511,6 +511,50 @@ def test_harmless_settings_may_change(tmp_path):
     T.open_run(tmp_path / "run", tiny(checkpoint_every=3, data__workers=2, data__root="elsewhere", evaluate__batch=8))
     with pytest.raises(T.RunError, match="batch.micro: 0 -> 4"):
         T.open_run(tmp_path / "run", tiny(batch__micro=4))
+
+
+def test_what_cannot_change_a_number(tmp_path):
+    "Micro-batches with fixed statistics, a fine cache, and the same weights by another way; not their opposites."
+    keys = lambda a, b: [key for key, _, _ in differences(tiny(**a), tiny(**b))]
+    frozen = {"model__batch_norm": "frozen_statistics"}
+    assert keys(frozen, {**frozen, "batch__micro": 4}) == [] and keys({}, {"batch__micro": 4}) == ["batch.micro"]
+    assert keys({}, {"data__cache": "c"}) == [] and keys({}, {"data__cache": "c", "data__cache_side": 256}) == ["data.cache", "data.cache_side"]
+    for name, content in (("a", b"1"), ("b", b"1"), ("c", b"2")):
+        (tmp_path / name).write_bytes(content)
+    weights = lambda name: {"model__weights": str(tmp_path / name)}
+    assert keys(weights("a"), weights("b")) == [] and keys(weights("a"), weights("c")) == ["model.weights"] and keys({}, weights("a")) == ["model.weights"]
+    assert keys({}, {"data__workers": 7, "evaluate__batch": 3, "checkpoint_minutes": 1.0, "name": "other"}) == [] and keys({}, {"optim__lr": 0.5}) == ["optim.lr"]
+    T.open_run(tmp_path / "run", tiny(**frozen))
+    T.open_run(tmp_path / "run", tiny(**frozen, batch__micro=4))  # what the out-of-memory message asks for
+
+
+def test_an_opened_run_may_be_opened_by_others_at_the_same_time(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".experiment.toml.123").write_text("half")  # another process is about to write it
+    T.open_run(tmp_path / "run", tiny())
+
+
+def test_checkpoints_by_the_clock(tmp_path, monkeypatch):
+    now = iter(range(0, 10**6, 40))  # every look at the clock is 40 seconds later
+    monkeypatch.setattr("smoothap_nb.train.state.time.monotonic", lambda: float(next(now)))
+    training = started(tmp_path / "run", tiny(checkpoint_every=0, checkpoint_minutes=1.0, log_every=1))
+    saved = []
+    monkeypatch.setattr("smoothap_nb.train.state.save_checkpoint", lambda folder, step, tensors, state: saved.append(step))
+    T.fit(training, progress=False, tensorboard=False)
+    assert saved == [0, 2, 4, 6, 8, 10]
+
+
+def test_bfloat16_only_where_the_card_computes_in_it(monkeypatch):
+    for capability, wanted in (((7, 5), torch.float16), ((8, 0), torch.bfloat16), ((9, 0), torch.bfloat16)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None, capability=capability: capability)
+        assert pick_precision("auto", torch.device("cuda")) == wanted
+
+
+def test_groups_end_at_floors_of_their_own(tmp_path):
+    training = started(tmp_path / "run", tiny(loss={"name": "cluster"}, optim__floor=0.1, optim__head_floor=0.05, optim__proxy_floor=0.01, optim__warmup=0))
+    loop.set_rates(training.optimizers, lambda floor: training.times.share(10, training.experiment.optim, floor))
+    ends = {group["name"]: group["lr"] / group["peak_lr"] for group in training.optimizers[0].param_groups}
+    assert ends == pytest.approx({"backbone": 0.1, "head": 0.05, "proxies": 0.01})
 
 
 def test_out_of_memory_names_the_setting(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from safetensors.torch import save_file
 
 from smoothap_nb.checks import ConfigError
 from smoothap_nb.train.config import ModelConfig
+from smoothap_nb.train.weights import weights_hash
 from smoothap_nb.train.models import EmbeddingModel, GeM, ImageTransform, backbone_names, se_resnet50
 
 
@@ -69,7 +70,37 @@ def test_weights_from_files(tmp_path):
     for name in ("w.safetensors", "w.pth"):
         net = EmbeddingModel(small(stem="imagenet", weights=str(tmp_path / name)))
         assert torch.equal(net.backbone.layer4[0].conv1.weight, donor.layer4[0].conv1.weight)
-        assert EmbeddingModel(small(stem="small", weights=str(tmp_path / name))).backbone.conv1.kernel_size == (3, 3)
+        with pytest.raises(ConfigError, match='stem = "small" replaces the first layers'):
+            EmbeddingModel(small(stem="small", weights=str(tmp_path / name)))
+
+
+def test_weights_in_the_layouts_that_people_keep(tmp_path):
+    "Without a classifier, with another one, inside a checkpoint, with the prefixes of wrappers."
+    import torchvision
+
+    plain = torchvision.models.resnet18().state_dict()
+    bare = {k: v for k, v in plain.items() if not k.startswith("fc.")}
+    other = bare | {"fc.weight": torch.zeros(7, 512), "fc.bias": torch.zeros(7)}
+    layouts = {"bare": bare, "other classes": other, "nested": {"epoch": 3, "state_dict": plain}, "wrapped": {f"module.{k}": v for k, v in plain.items()},
+               "both": {"model": {f"module.backbone.{k}": v for k, v in bare.items()}, "step": 1}, "compiled": {f"_orig_mod.{k}": v for k, v in plain.items()}}
+    for name, layout in layouts.items():
+        torch.save(layout, tmp_path / "w.pth")
+        net = EmbeddingModel(small(stem="imagenet", weights=str(tmp_path / "w.pth")))
+        assert all(torch.equal(v, bare[k]) for k, v in net.backbone.state_dict().items()), name
+    torch.save({"epoch": 3, "lr": 0.1}, tmp_path / "w.pth")
+    with pytest.raises(ConfigError, match="holds no tensors by name"):
+        EmbeddingModel(small(weights=str(tmp_path / "w.pth"), stem="imagenet"))
+    torch.save({k.replace("layer1", "block1"): v for k, v in plain.items()}, tmp_path / "w.pth")
+    with pytest.raises(ConfigError, match="first 'layer1.0.conv1.weight', which is missing"):
+        EmbeddingModel(small(weights=str(tmp_path / "w.pth"), stem="imagenet"))
+
+
+def test_the_hash_of_weights_is_that_of_their_bytes(tmp_path):
+    from hashlib import sha256
+
+    (tmp_path / "w.pth").write_bytes(b"weights")
+    assert weights_hash(small(weights=str(tmp_path / "w.pth"))) == sha256(b"weights").hexdigest()[:8]
+    assert weights_hash(ModelConfig(weights="imagenet")) == "0676ba61" and weights_hash(small(weights="none")) == ""
 
 
 class Evil:
@@ -86,7 +117,7 @@ def test_bad_weight_files_are_named(tmp_path):
     torch.save({"a": Evil()}, tmp_path / "evil.pth")
     for name, says in (("missing.pth", "no file"), ("broken.safetensors", "damaged"), ("empty.pth", "damaged"), ("evil.pth", "more than tensors")):
         with pytest.raises(ConfigError, match=says):
-            EmbeddingModel(small(weights=str(tmp_path / name)))
+            EmbeddingModel(small(stem="imagenet", weights=str(tmp_path / name)))
     with pytest.raises(ConfigError, match="does not fit resnet50"):
         EmbeddingModel(ModelConfig(weights=str(tmp_path / "other.safetensors")))
 
@@ -101,7 +132,7 @@ def test_imagenet_weights_that_cannot_be_had(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.hub, "download_url_to_file", refuse)
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     with pytest.raises(ConfigError, match="could not be fetched.*model.weights"):
-        EmbeddingModel(small(weights="imagenet"))
+        EmbeddingModel(small(stem="imagenet", weights="imagenet"))
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV", "I", "F", "I;16"])

@@ -5,7 +5,6 @@
 
 const zeros = (n) => new Array(n).fill(0);
 const sum = (values) => values.reduce((a, b) => a + b, 0);
-const reach = (tau) => 2 * tau * Math.acosh(1 / (2 * Math.sqrt(0.005 * tau))); // largest gap at which a sigmoid's slope exceeds 0.005 (lesson 03)
 const sigmoid = (x) => 1 / (1 + Math.exp(-x));
 const dot = (a, b) => sum(a.map((x, i) => x * b[i]));
 const indices = (flags) => flags.flatMap((flag, i) => (flag ? [i] : []));
@@ -247,7 +246,7 @@ const CSS = `
 
 const NOTES = {
   average_precision: () => "The exact AP only counts who is ahead of whom: a small move changes nothing, so its gradient is zero for every picture.",
-  smooth_ap: (s) => `Shaded: within reach of the chosen picture, ±${shorten(reach(s.tau))}, where the sigmoid's slope exceeds 0.005 (lesson 03). Pairs further apart hardly push.`,
+  smooth_ap: (s) => `Shaded: within ±4τ = ±${shorten(4 * s.tau)} of the chosen picture, where a sigmoid is still undecided (2% to 98%). Pairs further apart hardly push.`,
   rambo_ap: () => "Dotted squares: where the second sort sees the pictures, with the margin taken and positives lifted by λ times the incoming gradient. Whoever changes rank there is pushed.",
   rambo_recall: () => "Dotted squares: where the second sort sees the pictures, with the margin taken and positives lifted by λ times the incoming gradient. Whoever changes rank there is pushed.",
   fast_ap: () => "Dotted lines: the nodes of FastAP's histogram. A picture shares its weight between the two nodes beside it, and only the shares have a slope.",
@@ -426,7 +425,7 @@ export function mount(element, initial, changed = () => {}) {
       text((left() + right()) / 2, bottom + 35, "score: similarity to the query", { "text-anchor": "middle", style: "font-size:12px" }), text(2, TOP - 8, "rank, level"));
     const here = toX(state.scores[active]);
     if (state.gradient === "smooth_ap") {
-      const from = clamp(toX(state.scores[active] - reach(state.tau)), GUTTER, width), to = clamp(toX(state.scores[active] + reach(state.tau)), GUTTER, width);
+      const from = clamp(toX(state.scores[active] - 4 * state.tau), GUTTER, width), to = clamp(toX(state.scores[active] + 4 * state.tau), GUTTER, width);
       parts.push(make("rect", { class: "rl-window", x: from, width: Math.max(0, to - from), y: TOP - 4, height: bottom - TOP + 4, fill: colour, "fill-opacity": 0.16 }));
     }
     if (state.gradient === "fast_ap") for (let b = 0; b <= state.bins; b++) {
