@@ -144,7 +144,7 @@ def h_ap(scores: Tensor, relevance_values: Tensor, ties: str = "max", validate: 
     scores = check_scores(scores, validate)
     return unchecked_h_ap(scores, check_relevance_values(relevance_values, scores, validate), ties)
 
-
+# %% ../../nbs/07_hierarchical_ap.ipynb #ef8c210f
 def unchecked_h_ap(scores: Tensor, relevance: Tensor, ties: str = "max") -> Tensor:
     "`h_ap` without checks; -inf marks an absent item."
     descending, order = scores.detach().sort(dim=1, descending=True)
