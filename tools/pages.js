@@ -25,6 +25,25 @@
   });
   addEventListener("load", reach); addEventListener("resize", reach);
 
+  // Code can be taken along.
+  document.querySelectorAll(".highlight").forEach((box) => {
+    if (!navigator.clipboard) return;
+    const button = document.createElement("button");
+    button.type = "button"; button.className = "copy"; button.textContent = "Copy"; button.setAttribute("aria-label", "Copy this code");
+    button.addEventListener("click", () => navigator.clipboard.writeText(box.querySelector("pre").textContent).then(
+      () => { button.textContent = "Copied"; setTimeout(() => { button.textContent = "Copy"; }, 1500); }, () => { button.textContent = "Select it by hand"; }));
+    box.append(button);
+  });
+
+  // The section being read is marked in the list of sections.
+  const entries = new Map([...document.querySelectorAll(".toc a")].map((link) => [decodeURIComponent(link.hash.slice(1)), link]));
+  const heads = [...entries.keys()].map((id) => document.getElementById(id)).filter(Boolean);
+  const mark = () => {
+    const past = heads.filter((head) => head.getBoundingClientRect().top < 120), now = past.length ? past[past.length - 1].id : "";
+    entries.forEach((link, id) => { if (id === now) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current"); });
+  };
+  if (heads.length) { let due = false; addEventListener("scroll", () => { if (!due) { due = true; requestAnimationFrame(() => { due = false; mark(); }); } }, { passive: true }); mark(); }
+
   const field = document.getElementById("search"), found = document.getElementById("found");
   let pages = null, loading = false;
   const load = () => {
@@ -69,6 +88,13 @@
   const close = () => { found.hidden = true; };
   addEventListener("keydown", (event) => {
     if (event.key === "Escape") { close(); field.blur(); }
+    if (!found.hidden && ["ArrowDown", "ArrowUp", "Enter"].includes(event.key) && event.target.closest("#found, search")) {
+      const links = [...found.querySelectorAll("a")], at = links.indexOf(document.activeElement);
+      if (event.key === "Enter") { if (at < 0 && links.length) { event.preventDefault(); links[0].click(); } return; }
+      event.preventDefault();
+      const next = at + (event.key === "ArrowDown" ? 1 : -1);
+      if (next < 0) field.focus(); else if (next < links.length) links[next].focus();
+    }
     if (event.key === "/" && !event.target.closest("input, textarea, select, [contenteditable]")) { event.preventDefault(); field.focus(); }
   });
   document.addEventListener("click", (event) => { if (!event.target.closest("#found, search")) close(); else if (event.target.closest("#found a")) close(); });

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import functools
 import html
+import itertools
 import json
 import re
 import shutil
@@ -29,6 +30,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
+import home
 import links
 from quarto_filter import ROOT, joined, reader_notebook, repository
 
@@ -45,6 +47,7 @@ class Page:
     text: str | None = None  # its name in the sidebar, where _quarto.yml gives one
     title: str = ""
     body: str = ""
+    about: str = ""  # its first sentence
     headings: list[tuple[str, str]] = field(default_factory=list)  # (id, text) of second level
     entries: list[dict] = field(default_factory=list)  # for the search
 
@@ -131,6 +134,8 @@ class Renderer(IPythonRenderer):
         return formula(f"\\begin{{{name}}}{body}\\end{{{name}}}", "block")
 
     def block_code(self, code: str, info: str | None = None) -> str:
+        if info == "{=html}":  # what Pandoc passes on as it stands
+            return code
         return source_code(code, (info or "text").split()[0])
 
     def block_html(self, html: str) -> str:  # a folded hint on one line: formulas and code in it are drawn all the same
@@ -172,7 +177,9 @@ def output(out: dict) -> str:
             extra = meta.get(kind, {})
             size = "".join(f' {k}="{extra[k]}"' for k in ("width", "height") if k in extra)
             wide = " scroll wide" if kind == "image/png" and wider_than(joined(data[kind]), 900) else ""
-            return f'<div class="out picture{wide}"><img src="data:{kind};base64,{joined(data[kind]).strip()}" alt="{html.escape(extra.get("alt", ""), quote=True)}"{size}></div>'
+            image = f'<img src="data:{kind};base64,{joined(data[kind]).strip()}" alt="{html.escape(extra.get("alt", ""), quote=True)}"{size}>'
+            said = f'<figcaption aria-hidden="true">{html.escape(extra["caption"])}</figcaption>' if "caption" in extra else ""
+            return f'<figure class="out picture{wide}">{image}{said}</figure>'
     if "text/markdown" in data:
         return f'<div class="out">{prose(joined(data["text/markdown"]))}</div>'
     return f'<pre class="out scroll">{html.escape(joined(data.get("text/plain", "")))}</pre>'
@@ -194,7 +201,9 @@ def notebook_body(path: Path) -> str:
         elif cell["cell_type"] == "code":
             flush()
             code = source_code(re.sub(r"^#\|.*\n?", "", source, flags=re.M))  # without the options that the filter sets for Quarto
-            if "#| code-fold: true" in source:
+            if "#| echo: false" in source:
+                code = ""
+            elif "#| code-fold: true" in source:
                 summary = re.search(r"^#\| code-summary: (.+)$", source, flags=re.M)[1].strip('"')
                 code = f'<details class="imports"><summary>{html.escape(summary)}</summary>{code}</details>'
             parts.append(f'<div class="cell">{code}{"".join(output(o) for o in cell["outputs"])}</div>')
@@ -219,14 +228,19 @@ def prose(text: str) -> str:
 def markdown_source(path: Path) -> str:
     "A text page's Markdown: without its front matter, with what it includes."
     text = re.sub(r"\A---\n.*?\n---\n", "", path.read_text(encoding="utf-8"), flags=re.S)
-    return INCLUDE.sub(lambda m: (path.parent / m[1]).read_text(encoding="utf-8"), text)
+    return INCLUDE.sub(lambda m: included(path.parent / m[1]), text)
+
+
+def included(path: Path) -> str:
+    "A file that a page includes; the page has a title of its own."
+    return re.sub(r"\A# .*\n", "", path.read_text(encoding="utf-8"))
 
 
 def fill(page: Page) -> Page:
     "Render one page's body, and read its title, headings and words from it."
     path = ROOT / page.source
     page.body = notebook_body(path) if path.suffix == ".ipynb" else prose(markdown_source(path))
-    light = re.sub(r'(?s)<script.*?</script>|<noscript.*?</noscript>|"data:image[^"]*"|<svg.*?</svg>', "", page.body)
+    light = re.sub(r'(?s)<script.*?</script>|<noscript.*?</noscript>|"data:image[^"]*"|<svg.*?</svg>|<figcaption.*?</figcaption>', "", page.body)
     soup = BeautifulSoup(light, "html.parser")
     for anchor in soup.select("a.anchor-link"):
         anchor.decompose()
@@ -237,7 +251,7 @@ def fill(page: Page) -> Page:
     entry = {"page": page.title, "part": page.part, "href": page.href, "head": "", "text": []}
     page.entries = [entry]
     for node in soup.find_all(["h1", "h2", "h3", "p", "li", "td", "pre"]):
-        text = re.sub(r"\s+", " ", node.get_text(" ")).strip()
+        text = re.sub(r"\s+", " ", node.get_text("" if node.name == "pre" else " ")).strip()  # the words of code stand as close as they are written
         if node.name in ("h2", "h3"):
             entry = {"page": page.title, "part": page.part, "href": f"{page.href}#{node.get('id', '')}", "head": text, "text": []}
             page.entries.append(entry)
@@ -245,22 +259,21 @@ def fill(page: Page) -> Page:
                 page.headings.append((node.get("id", ""), text))
         elif node.name != "h1" and not node.find_parent(["li", "td"]):
             entry["text"].append(text)
+    page.about = next((t for e in page.entries for t in e["text"] if len(t) > 40), "")[:200]
     for entry in page.entries:
-        entry["text"] = " ".join(entry["text"])[:2000]
+        entry["text"] = " ".join(entry["text"])
     return page
 
 
 def sidebar(pages: list[Page], here: Page, up: str) -> str:
-    out, part = [], None
-    for page in pages:
-        if page.part != part:
-            if part is not None:
-                out.append("</ul>")
-            part = page.part
-            out.append((f"<h2>{html.escape(part)}</h2>" if part else "") + "<ul>")
-        current = ' aria-current="page"' if page is here else ""
-        out.append(f'<li><a href="{up}{page.href}"{current}>{html.escape(page.name)}</a></li>')
-    return "".join(out) + "</ul>"
+    "Every page by part; only the part of this page is open, and the guides always are."
+    out = []
+    for part, group in itertools.groupby(pages, key=lambda page: page.part):
+        links_ = "".join(f'<li><a href="{up}{page.href}"{" aria-current=" + chr(34) + "page" + chr(34) if page is here else ""}>{html.escape(page.name)}</a></li>'
+                         for page in group)
+        opened = " open" if part == here.part or part == "Guides" or here.source == "index.qmd" and part.startswith("Part I:") else ""
+        out.append(f"<details{opened}><summary>{html.escape(part)}</summary><ul>{links_}</ul></details>" if part else f"<ul>{links_}</ul>")
+    return "".join(out)
 
 
 def whole(page: Page, pages: list[Page], template: str) -> str:
@@ -279,7 +292,8 @@ def whole(page: Page, pages: list[Page], template: str) -> str:
     edit = "" if page.source.startswith("docs/api/") else f'<p><a href="{url}/edit/{branch}/{edited}">Edit this page</a></p>'
     title = page.title if page.title == site else f"{page.title} · {site}"
     values = {"title": html.escape(title), "site": html.escape(site), "up": up, "sidebar": sidebar(pages, page, up), "toc": toc, "body": page.body,
-              "steps": "".join(steps), "edit": edit, "repo": url, "class": "lesson" if page.source.endswith(".ipynb") else "guide"}
+              "steps": "".join(steps), "edit": edit, "repo": url, "address": settings()["website"]["site-url"], "href": page.href,
+              "about": html.escape(page.about or settings()["website"]["description"], quote=True), "class": "lesson" if page.source.endswith(".ipynb") else "guide"}
     return re.sub(r"\{\{(\w+)\}\}", lambda m: values[m[1]], template)
 
 
@@ -311,6 +325,7 @@ def build(site: Path) -> list[str]:
             raise SystemExit(f"{site} holds something that is no site: name an empty folder")
         shutil.rmtree(site)
     (site / "assets").mkdir(parents=True)
+    home.write()
     pages = [fill(page) for page in order()]
     template = (HERE / "pages.html").read_text(encoding="utf-8")
     for page in pages:

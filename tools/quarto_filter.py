@@ -102,6 +102,35 @@ def with_noscript(outputs: list[dict]) -> list[dict]:
     return [player if o is players[0] else o for o in outputs if o is not stills[0]]
 
 
+def caption_of(alt: str) -> str:
+    "A figure's alternative text as its caption: a sentence, without the word on where a moving figure stands still."
+    text = re.sub(r"\s*\(still picture[^()]*\)$", "", alt).rstrip(". ")
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def with_captions(outputs: list[dict]) -> tuple[list[dict], list[str]]:
+    "Outputs whose figures carry a caption, and the captions of the still ones."
+    out, captions = [], []
+    for o in outputs:
+        still = o.get("metadata", {}).get("image/png", {}).get("alt")
+        live = joined(o.get("data", {}).get("text/html", ""))
+        said = re.search(r'alt="([^"]*)"></noscript>|aria-label="([^"]*)"', live) if LIVE.search(live) else None
+        if still:
+            captions.append(caption_of(still))
+            o = {**o, "metadata": {**o["metadata"], "image/png": {**o["metadata"]["image/png"], "caption": captions[-1]}}}
+        elif said:
+            text = html.escape(caption_of(html.unescape(said[1] or said[2])))
+            o = {**o, "data": {**o["data"], "text/html": live + f'\n<p class="figure-caption" aria-hidden="true">{text}</p>'}}
+        out.append(o)
+    return out, captions
+
+
+def says_itself(nb: dict, number: int) -> bool:
+    "Whether the prose behind a cell begins with the figure's own caption: *Figure 1.2.* ..."
+    after = nb["cells"][number + 1] if number + 1 < len(nb["cells"]) else {"cell_type": ""}
+    return after["cell_type"] == "markdown" and joined(after["source"]).startswith("*Figure ")
+
+
 def reader_notebook(nb: dict) -> dict:
     """The notebook without what only the exporter needs.
 
@@ -110,7 +139,7 @@ def reader_notebook(nb: dict) -> dict:
     cells = []
     title = next((m for c in nb["cells"] if c["cell_type"] == "markdown" and (m := re.match(r"# (\d\d)b? ", joined(c["source"])))), None)
     fold_long = title is not None and int(title[1]) >= 10
-    for cell in nb["cells"]:
+    for number, cell in enumerate(nb["cells"]):
         if cell["cell_type"] == "code":
             lines = joined(cell["source"]).splitlines()
             exported = any(EXPORTED.match(line) for line in lines)
@@ -120,9 +149,10 @@ def reader_notebook(nb: dict) -> dict:
             if not any(line.strip() for line in lines):
                 continue
             outputs = with_noscript(cell.get("outputs", []))
-            alts = [o.get("metadata", {}).get("image/png", {}).get("alt") for o in outputs]
-            alt = next((a for a in alts if a), None)
-            head = [f"#| fig-alt: {json.dumps(alt, ensure_ascii=False)}"] if alt else []
+            outputs, captions = (outputs, []) if says_itself(nb, number) else with_captions(outputs)
+            alts = [alt for o in outputs if (alt := o.get("metadata", {}).get("image/png", {}).get("alt"))]
+            one_or_all = lambda texts: json.dumps(texts[0] if len(texts) == 1 else texts, ensure_ascii=False)
+            head = [f"#| fig-alt: {one_or_all(alts)}"] * bool(alts) + [f"#| fig-cap: {one_or_all(captions)}"] * bool(captions)
             if not outputs and only_prepares("\n".join(lines)):
                 head += ["#| code-fold: true", "#| code-summary: Imports"]
             elif lines[0].strip() == FIGURE:
@@ -139,5 +169,20 @@ def reader_notebook(nb: dict) -> dict:
     return {**nb, "cells": cells}
 
 
+def live_parts_as_html(nb: dict) -> dict:
+    """Figures that move as raw HTML of the page, each in a cell behind its own.
+
+    Quarto takes a script in a cell's output for a Jupyter widget, and asks a foreign host for jQuery and requirejs on its behalf.
+    """
+    cells = []
+    for cell in nb["cells"]:
+        live = [o for o in cell.get("outputs", []) if LIVE.search(joined(o.get("data", {}).get("text/html", "")))]
+        cells.append({**cell, "outputs": [o for o in cell["outputs"] if o not in live]} if live else cell)
+        for number, o in enumerate(live):
+            text = f"````{{=html}}\n{joined(o['data']['text/html'])}\n````\n"
+            cells.append({"cell_type": "markdown", "id": f"{cell.get('id', 'cell')}-{number}", "metadata": {}, "source": text.splitlines(keepends=True)})
+    return {**nb, "cells": cells}
+
+
 if __name__ == "__main__":
-    json.dump(reader_notebook(json.load(sys.stdin)), sys.stdout, ensure_ascii=False)
+    json.dump(live_parts_as_html(reader_notebook(json.load(sys.stdin))), sys.stdout, ensure_ascii=False)
