@@ -254,6 +254,9 @@ def load_towers(folder: str | Path, device: torch.device | str = "cpu") -> TwoTo
         folder: what `smoothap captions` wrote.
         device: where they go.
 
+    Returns:
+        the towers, in evaluation mode, with their vocabulary.
+
     Raises:
         TowersError: no run there, damaged files, weights of other towers, or a vocabulary that is not the one they
             were trained with.
