@@ -5,1159 +5,192 @@
 # %% ../../nbs/15_evaluation.ipynb #9d6cd8a9
 from __future__ import annotations
 
-import contextlib
-import difflib
-import functools
-import importlib.util
-import mmap
-import re
-import types
-import warnings
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..checks import check_extra_fine, check_weights
-from ..checks import TIES, check_choice, check_positive
+from ..checks import TIES, check_choice, check_extra_fine, check_positive, check_weights
+from smoothap_nb.metrics.from_ranks import (
+    gain_ratio, graded_precision, hits_within, layers, mean_precision, mean_precision_within, rank_among,
+    reciprocal_rank, set_intersection, worth_by_alpha, worth_by_weights,
+)
+from .labels import NoPositives, mean_of, read_inputs
+from .names import read_names, split_name
+from .positives import Classes, Tags, may_compile, pieces, rank_positives
+from .rows import full_precision, memory_bytes, prepare, score_rows
 
 # %% auto #0
-__all__ = ['METRICS', 'evaluate', 'nearest_neighbours', 'evaluate_neighbours', 'RetrievalMetrics']
-
-# %% ../../nbs/15_evaluation.ipynb #cb06cfa1
-METRICS = ("mAP", "R@K", "P@K", "mAP@R", "R-precision", "AP@levelL", "H-AP", "ASI", "NDCG")
-
-
-@dataclass(frozen=True)
-class _Request:
-    "What was asked for: names in order, the levels (1 = coarsest) that they need, and the levels of the labels."
-
-    names: tuple[str, ...]
-    levels: tuple[int, ...]
-    depth: int
-
-    def cutoffs(self, letter: str) -> list[int]:
-        "K of every R@K or P@K."
-        return [int(name[2:]) for name in self.names if name.startswith(letter + "@")]
-
-    def level_of(self, name: str) -> int:
-        "1-based place, among `levels`, of the level at which a metric calls an item positive."
-        if name in ("H-AP", "ASI", "NDCG"):
-            return 1
-        return self.levels.index(int(name[8:]) if name.startswith("AP@level") else self.depth) + 1
-
-
-def _levels_needed(name, depth: int, gallery_size: int) -> set[int]:
-    "The levels that one metric reads; a name or number that does not fit is refused."
-    if cut := re.fullmatch(r"([RP])@(-?[0-9.]+)", str(name)):
-        if not re.fullmatch(r"[0-9]+", cut[2]) or int(cut[2]) == 0:
-            raise ValueError(f"{name}: K must be a whole number from 1 on, got {cut[2]}")
-        if int(cut[2]) > gallery_size:
-            raise ValueError(f"{name} asks for more images than a ranking has: the gallery holds {gallery_size} beside the query")
-        return {depth}
-    if level := re.fullmatch(r"AP@level(-?\d+)", str(name)):
-        if not 1 <= int(level[1]) <= depth:
-            raise ValueError(f"{name}: the labels have {depth} level(s), numbered from 1 (coarsest)")
-        return {int(level[1])}
-    if name in ("H-AP", "ASI", "NDCG"):
-        return set(range(1, depth + 1))
-    if name in ("mAP", "mAP@R", "R-precision"):
-        return {depth}
-    known = {m.lower(): m for m in METRICS} | {"r@1": "R@1", "p@1": "P@1", "ap@level1": "AP@level1", "map": "mAP"}
-    near = known[difflib.get_close_matches(str(name).lower(), known, n=1, cutoff=0)[0]]
-    raise ValueError(f"no metric {name!r}; the nearest is {near!r}. Known: {', '.join(METRICS)} (K and L are numbers)")
-
-
-def _request(metrics, depth: int, gallery_size: int) -> _Request:
-    "Read a tuple of metric names."
-    names = (metrics,) if isinstance(metrics, str) else tuple(dict.fromkeys(metrics))
-    if not names:
-        raise ValueError(f"metrics is empty: name at least one of {', '.join(METRICS)}")
-    levels = set().union(*(_levels_needed(name, depth, gallery_size) for name in names))
-    return _Request(names, tuple(sorted(levels)), depth)
-
-# %% ../../nbs/15_evaluation.ipynb #fd94b6f6
-def _bytes(memory) -> int:
-    "A memory size: a number of bytes, or text such as '1GB' or '500MB'."
-    if isinstance(memory, (int, float)) and not isinstance(memory, bool) and 1 <= memory < float("inf"):
-        return int(memory)
-    found = re.fullmatch(r"\s*(\d+\.?\d*)\s*([kMGT]?)(i?)B?\s*", memory, re.IGNORECASE) if isinstance(memory, str) else None
-    size = float(found[1]) * (1024 if found[3] else 1000) ** " KMGT".index(found[2].upper() or " ") if found else 0
-    if size < 1:
-        raise ValueError(f"memory must be a size such as '1GB', '500MB' or a number of bytes, got {memory!r}")
-    return int(size)
-
-
-_bytes_per_pass = 2 ** 27  # of float32 rows, while all of them are looked at
-
-
-def _let_go(rows: np.ndarray) -> None:
-    "Pages of a file that were read leave this process; the system may keep them."
-    if getattr(rows, "_mmap", None) is not None and getattr(rows, "mode", None) in ("r", "r+") and hasattr(mmap, "MADV_DONTNEED"):
-        rows._mmap.madvise(mmap.MADV_DONTNEED)
-
-
-class _Rows:
-    "Embeddings as unit rows in float32 (float64 stays), read block by block: a tensor, an array or a memory-mapped file."
-
-    def __init__(self, rows, name: str):
-        if not isinstance(rows, (Tensor, np.ndarray)):
-            raise TypeError(f"{name} must be a torch.Tensor or a numpy array, got {type(rows).__name__}")
-        if not (rows.is_floating_point() if isinstance(rows, Tensor) else rows.dtype.kind == "f"):
-            raise TypeError(f"{name} must be floating point, got {rows.dtype}: convert them to float32")
-        if rows.ndim != 2 or rows.shape[1] == 0:
-            raise ValueError(f"{name} must have shape (images, dimensions), got {tuple(rows.shape)}")
-        self.rows, self.name = (rows.detach() if isinstance(rows, Tensor) else rows), name
-        self.double = str(rows.dtype).endswith("float64")
-        self.device, self.dtype = torch.device("cpu"), torch.float64 if self.double else torch.float32
-        self.scale, self.kept, self.longest = False, None, 1.0
-        self.twins = (np.empty(0, np.int64), np.empty(0, np.int64))
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def width(self) -> int:
-        "Bytes of one prepared row."
-        return self.rows.shape[1] * self.dtype.itemsize
-
-    def raw(self, which) -> Tensor:
-        "Rows as they came, in the dtype and on the device of the computation. `which`: a slice or an index array."
-        if isinstance(self.rows, Tensor):
-            rows = self.rows[which if isinstance(which, slice) else torch.from_numpy(which).to(self.rows.device)]
-        else:
-            rows = torch.from_numpy(np.array(self.rows[which], dtype=np.float64 if self.double else np.float32))
-            _let_go(self.rows)
-        return rows.to(self.device, self.dtype)
-
-    def block(self, which) -> Tensor:
-        "Rows ready for a product."
-        if self.kept is not None:
-            return self.kept[which if isinstance(which, slice) else torch.from_numpy(which).to(self.device)]
-        return F.normalize(self.raw(which), dim=1) if self.scale else self.raw(which)
-
-    def slices(self, step: int):
-        "All rows, so many at a time."
-        return (slice(start, min(start + step, len(self))) for start in range(0, len(self), max(1, step)))
-
-    def keep(self, budget: int) -> int:
-        "Prepare all rows once, where they fit into `budget` bytes; gives the bytes that this takes."
-        if isinstance(self.rows, Tensor) and self.rows.dtype == self.dtype and self.rows.device == self.device and not self.scale:
-            self.kept = self.rows
-            return 0
-        if len(self) * self.width > budget:
-            return 0
-        kept = torch.empty(len(self), self.rows.shape[1], dtype=self.dtype, device=self.device)
-        for part in self.slices(_bytes_per_pass // self.width):
-            kept[part] = self.block(part)
-        self.kept = kept
-        return len(self) * self.width
-
-# %% ../../nbs/15_evaluation.ipynb #e14ef908
-def _check_rows(rows: _Rows, normalize, budget: int) -> None:
-    "One pass over all rows: refuse NaN and infinity by row, see to lengths other than 1, and find rows that occur twice."
-    bad, off, first, sketches = [], 0, "", []
-    for part in rows.slices(min(budget // 4, _bytes_per_pass) // rows.width):
-        block = rows.raw(part)
-        length = torch.linalg.vector_norm(block, dim=1)
-        bad += [part.start + i for i in (~torch.isfinite(length)).nonzero()[:, 0].tolist() if not torch.isfinite(block[i]).all()]
-        far = ((length - 1).abs() > 1e-2).nonzero()[:, 0]
-        if len(far) and not first:
-            first = f"row {part.start + int(far[0])} has length {float(length[far[0]]):.4g}"
-        off += len(far)
-        rows.scale = rows.scale or bool(((length - 1).abs() > 1e-6).any())
-        rows.longest = max(rows.longest, float(length.max())) if len(length) else rows.longest
-        sketches.append(_fingerprint(block[:, ::max(1, block.shape[1] // 16)]))
-    if bad:
-        named = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
-        raise ValueError(f"{rows.name} hold NaN or infinity in {len(bad)} of {len(rows)} rows: row {named}")
-    if normalize is False:
-        rows.scale = False
-    elif off:
-        text = f"{off} of {len(rows)} rows of {rows.name} are not of length 1 ({first})"
-        if normalize == "refuse":
-            raise ValueError(f"{text}: normalise them first, or pass normalize=True to have it done here")
-        warnings.warn(f"{text}: they are normalised here. normalize='refuse' makes this an error, normalize=False compares raw dot products",
-                      stacklevel=4)
-    rows.twins = _twins(rows, np.concatenate(sketches))
-
-# %% ../../nbs/15_evaluation.ipynb #76f3973a
-def _fingerprint(block: Tensor) -> np.ndarray:
-    "A 64-bit number for each row that is equal where rows are equal, and hardly ever elsewhere."
-    bits = np.ascontiguousarray((block + 0.0).cpu().numpy()).view(np.int64 if block.dtype == torch.float64 else np.int32)
-    weights = np.random.default_rng(0).integers(1, 2 ** 62, bits.shape[1]) * 2 + 1
-    with np.errstate(over="ignore"):
-        return (bits.astype(np.int64) * weights).sum(1)
-
-
-def _twins(rows: _Rows, sketch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    "Rows equal to an earlier row, and the first row that each of them equals."
-    _, first, group, size = np.unique(sketch, return_index=True, return_inverse=True, return_counts=True)
-    maybe = np.nonzero(size[group.ravel()] > 1)[0]
-    if not len(maybe):
-        return maybe, maybe
-    step = max(1, _bytes_per_pass // (3 * rows.width))
-    full = np.concatenate([_fingerprint(rows.raw(maybe[a:a + step])) for a in range(0, len(maybe), step)])
-    _, first, group = np.unique(full, return_index=True, return_inverse=True)
-    first = maybe[first[group.ravel()]]
-    maybe, first = maybe[first < maybe], first[first < maybe]
-    same = [(rows.raw(maybe[a:a + step]) == rows.raw(first[a:a + step])).all(1).cpu().numpy() for a in range(0, len(maybe), step)]
-    same = np.concatenate(same) if same else np.zeros(0, bool)
-    return maybe[same], first[same]
-
-# %% ../../nbs/15_evaluation.ipynb #9a831afb
-def _labels(labels, count: int, name: str, rows: str) -> np.ndarray:
-    "(N, L) int64 labels from a tensor, an array or a list."
-    values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    if values.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be integers (class numbers), got {values.dtype}")
-    values = values[:, None] if values.ndim == 1 else values
-    if values.ndim != 2 or values.shape[1] == 0:
-        raise ValueError(f"{name} must have shape (N,), or (N, L) coarse to fine; got {tuple(values.shape)}")
-    if len(values) != count:
-        raise ValueError(f"{name} have length {len(values)}, {rows} {count}: one label per image is needed")
-    return values.astype(np.int64)
-
-
-def _paths(labels: np.ndarray, levels: tuple[int, ...]) -> list[np.ndarray]:
-    "A number for the class of each image at each of the levels, the way from the root included, in the order of the class tree."
-    path, found = np.zeros(len(labels), np.int64), []
-    for column in range(max(levels)):
-        _, value = np.unique(labels[:, column], return_inverse=True)
-        _, path = np.unique(path * (value.max() + 1) + value.ravel(), return_inverse=True)
-        path = path.ravel()
-        if column + 1 in levels:
-            found.append(path)
-    return found
-
-
-class _Classes:
-    """Where every query's positives stand.
-
-    `order` (G,) gallery rows sorted by class path; `start`, `stop` (K, Q) the stretch of the query's class at each of K levels;
-    `own` (Q,) the query's own row or -1; `counts` (K, Q) positives at each level, the own row left out.
-    """
-
-    def __init__(self, labels: np.ndarray, gallery_labels: np.ndarray | None, levels: tuple[int, ...], own: np.ndarray):
-        paths = _paths(labels if gallery_labels is None else np.concatenate([labels, gallery_labels]), levels)
-        gallery = slice(0 if gallery_labels is None else len(labels), None)
-        self.order = np.argsort(paths[-1][gallery], kind="stable").astype(np.int32)
-        inside = [path[gallery][self.order] for path in paths]
-        self.start, self.stop = (np.stack([np.searchsorted(sorted_, path[:len(labels)], side) for sorted_, path in zip(inside, paths)])
-                                 for side in ("left", "right"))
-        place = np.empty(len(self.order), np.int64)
-        place[self.order] = np.arange(len(self.order))
-        at = np.where(own >= 0, place[own], -1)
-        self.own, self.counts = own, self.stop - self.start - ((self.start <= at) & (at < self.stop))
-
-# %% ../../nbs/15_evaluation.ipynb #86f4e585
-def _at_or_above(s, v0, v1, v2, v3):
-    "How many entries of a row are at least as large as each of four values."
-    c0, c1, c2, c3 = np.int32(0), np.int32(0), np.int32(0), np.int32(0)
-    for column in range(len(s)):
-        v = s[column]
-        c0, c1 = np.int32(c0 + np.int32(v >= v0)), np.int32(c1 + np.int32(v >= v1))
-        c2, c3 = np.int32(c2 + np.int32(v >= v2)), np.int32(c3 + np.int32(v >= v3))
-    return c0, c1, c2, c3
-
-
-def _above(s, v0, v1, v2, v3):
-    "How many entries of a row are larger than each of four values."
-    c0, c1, c2, c3 = np.int32(0), np.int32(0), np.int32(0), np.int32(0)
-    for column in range(len(s)):
-        v = s[column]
-        c0, c1 = np.int32(c0 + np.int32(v > v0)), np.int32(c1 + np.int32(v > v1))
-        c2, c3 = np.int32(c2 + np.int32(v > v2)), np.int32(c3 + np.int32(v > v3))
-    return c0, c1, c2, c3
-
-# %% ../../nbs/15_evaluation.ipynb #2df7b753
-def _twice_rank(above, through, ties):
-    "Twice the rank of an item with so many items above it, and so many above or level with it, itself included. ties: 0 max, 1 min, 2 average."
-    return 2 * through if ties == 0 else 2 * above + 2 if ties == 1 else above + through + 1
-
-
-def _count_ranks(s, values, ties, rank2):
-    "Twice the rank in row `s` of each of the values."
-    last = len(values) - 1
-    for at in range(0, len(values), 4):
-        v0, v1, v2, v3 = values[at], values[min(at + 1, last)], values[min(at + 2, last)], values[min(at + 3, last)]
-        above = _above(s, v0, v1, v2, v3) if ties != 0 else (np.int32(0), np.int32(0), np.int32(0), np.int32(0))
-        through = _at_or_above(s, v0, v1, v2, v3) if ties != 1 else (np.int32(0), np.int32(0), np.int32(0), np.int32(0))
-        for i in range(min(4, len(values) - at)):
-            rank2[at + i] = _twice_rank(np.int64(above[i]), np.int64(through[i]), ties)
-
-# %% ../../nbs/15_evaluation.ipynb #dd38d95d
-def _gather_positives(s, order, start, stop, own, values, levels):
-    "Positives of one query from the outer stretch, sorted by insertion, best first; gives their number."
-    count = 0
-    for place in range(start[0], stop[0]):
-        if order[place] == own:
-            continue
-        level = 1
-        while level < len(start) and start[level] <= place < stop[level]:
-            level += 1
-        value, at = s[order[place]], count
-        while at > 0 and values[at - 1] < value:
-            values[at], levels[at] = values[at - 1], levels[at - 1]
-            at -= 1
-        values[at], levels[at] = value, level
-        count += 1
-    return count
-
-# %% ../../nbs/15_evaluation.ipynb #50b294af
-def _sort_keys(words, bits, keys, histogram):
-    "Whole numbers that fall as the score rises, from the bits of a row of floats; and how often each eleven-bit digit occurs."
-    top, mask = np.uint64(1) << np.uint64(bits - 1), np.uint64(2047)
-    histogram[:] = 0
-    for column in range(len(words)):
-        word = np.uint64(words[column])
-        word = np.uint64(0) if word == top else word  # -0.0
-        key = word if word & top else (top - np.uint64(1)) - word
-        keys[column] = key
-        for digit in range(len(histogram)):
-            histogram[digit, (np.uint64(key) >> np.uint64(11 * digit)) & mask] += 1
-
-
-def _radix_sort(keys, marks, keys2, marks2, histogram):
-    "Sort keys, and their marks with them, eleven bits at a time; gives the two arrays that hold the result."
-    mask = np.uint64(2047)
-    for digit in range(len(histogram)):
-        total, shift = 0, np.uint64(11 * digit)
-        for heap in range(2048):
-            here = histogram[digit, heap]
-            histogram[digit, heap] = total
-            total += here
-        for column in range(len(keys)):
-            key = keys[column]
-            heap = (np.uint64(key) >> shift) & mask
-            to = histogram[digit, heap]
-            keys2[to], marks2[to] = key, marks[column]
-            histogram[digit, heap] = to + 1
-        keys, keys2, marks, marks2 = keys2, keys, marks2, marks
-    return keys, marks
-
-# %% ../../nbs/15_evaluation.ipynb #099f486f
-def _walk(keys, marks, ties, levels, rank2):
-    "Positives of a sorted row with their levels and twice their ranks; gives their number."
-    count, above = 0, 0
-    while above < len(keys):
-        through, first = above, count
-        while through < len(keys) and keys[through] == keys[above]:
-            if marks[through] > 0:
-                levels[count] = marks[through]
-                count += 1
-            through += 1
-        for at in range(first, count):
-            rank2[at] = _twice_rank(above, through, ties)
-        above = through
-    return count
-
-# %% ../../nbs/15_evaluation.ipynb #3b365263
-def _rank_positives(scores, words, order, start, stop, own, offsets, ties, many, levels, rank2):
-    "For each row of scores (`words`: the same bits as whole numbers) its positives, best first, between its two offsets."
-    gallery, most = scores.shape[1], 0
-    for row in range(len(scores)):
-        most = max(most, offsets[row + 1] - offsets[row])
-    size = gallery if most > many else 0
-    keys, keys2 = np.empty(size, words.dtype), np.empty(size, words.dtype)
-    marks, marks2 = np.empty(size, np.uint8), np.empty(size, np.uint8)
-    histogram = np.empty((3 if scores.itemsize == 4 else 6, 2048), np.int64)
-    values = np.empty(min(most, many), scores.dtype)
-    for row in range(len(scores)):
-        s, begin, end = scores[row], offsets[row], offsets[row + 1]
-        if own[row] >= 0:
-            s[own[row]] = -np.inf  # the query leaves its ranking
-        if end - begin <= many:
-            count = _gather_positives(s, order, start[:, row], stop[:, row], own[row], values, levels[begin:end])
-            _count_ranks(s, values[:count], ties, rank2[begin:end])
-            continue
-        marks[:] = 0
-        for level in range(len(start)):
-            for place in range(start[level, row], stop[level, row]):
-                marks[order[place]] = level + 1
-        if own[row] >= 0:
-            marks[own[row]] = 0
-        _sort_keys(words[row], 8 * scores.itemsize, keys, histogram)
-        sorted_keys, sorted_marks = _radix_sort(keys, marks, keys2, marks2, histogram)
-        _walk(sorted_keys, sorted_marks, ties, levels[begin:end], rank2[begin:end])
-
-# %% ../../nbs/15_evaluation.ipynb #0a645835
-def _add_hierarchical(level, count, rel, h):
-    "The running sums `h` after `count` more items of a level."
-    for other in range(1, len(h)):
-        h[other] += count * min(rel[level], rel[other])
-
-# %% ../../nbs/15_evaluation.ipynb #ac2a1e3a
-def _set_intersection(shown, exact, have, ideal):
-    "ASI from the levels at the first places (0: a negative) and the number of items of each exact level (HAPPIER, B.3)."
-    have[:], ideal[:] = 0, 0
-    level, shared, total = len(exact) - 1, 0, 0.0
-    for n in range(len(shown)):
-        while ideal[level] >= exact[level]:  # the ideal list: finest first
-            level -= 1
-        ideal[level] += 1
-        shared += 1 if have[level] >= ideal[level] else 0
-        mine = shown[n]
-        if mine > 0:
-            have[mine] += 1
-            shared += 1 if ideal[mine] >= have[mine] else 0
-        total += shared / (n + 1)
-    return total / len(shown)
-
-
-def _best_dcg(exact, discounts):
-    "DCG of the ideal list, from the number of items of each exact level."
-    best, n = 0.0, 0
-    for level in range(len(exact) - 1, 0, -1):
-        for _ in range(exact[level]):
-            n += 1
-            best += (2.0 ** level - 1) * discounts[2 * n]
-    return best
-
-# %% ../../nbs/15_evaluation.ipynb #d8b12d6b
-def _add_cutoffs(found, place2, n, positives, recall_at, precision_at):
-    "The n-th best positive at twice its place: AP@R, R-precision, R@K and P@K."
-    if place2 <= 2 * positives:
-        found[0] += 2 * n / place2
-        found[1] += 1
-    for i in range(len(recall_at)):
-        if n == 1 and place2 <= 2 * recall_at[i]:
-            found[2 + i] = 1
-    for i in range(len(precision_at)):
-        if place2 <= 2 * precision_at[i]:
-            found[2 + len(recall_at) + i] += 1
-
-
-def _add_untied(at, levels, rank2, ahead, totals, recall_at, precision_at, rel, h, discounts, shown, found):
-    "Positives from `at` on, up to the next tie; gives where it stopped."
-    depth, last = len(totals), len(found) - 3
-    while at < len(levels) and (at + 1 == len(levels) or rank2[at + 1] != rank2[at]):
-        level, r2 = levels[at], rank2[at]
-        for l in range(1, level + 1):
-            ahead[l] += 1
-            found[l - 1] += 2 * ahead[l] / r2
-        if level == depth:
-            _add_cutoffs(found[depth:], r2, ahead[depth], totals[depth - 1], recall_at, precision_at)
-        if len(rel):
-            found[last] += 2 * (h[level] + rel[level]) / r2
-            for l in range(1, depth + 1):
-                h[l] += min(rel[level], rel[l])
-        if r2 <= 2 * len(shown):
-            shown[r2 // 2 - 1] = level
-        if len(discounts):
-            found[last + 2] += (2.0 ** level - 1) * discounts[r2]
-        at += 1
-    return at
-
-# %% ../../nbs/15_evaluation.ipynb #a03d6665
-def _add_group(group, r2, ties, ahead, totals, recall_at, precision_at, rel, h, discounts, shown, found):
-    "Several positives of one score, at twice their common rank."
-    depth, last = len(totals), len(found) - 3
-    for l in range(1, depth + 1):
-        found[l - 1] += group[l] * _twice_rank(ahead[l], ahead[l] + group[l], ties) / r2
-    negatives2 = r2 - _twice_rank(ahead[depth], ahead[depth] + group[depth], ties)  # ahead of them, at the finest level
-    for n in range(ahead[depth] + 1, ahead[depth] + group[depth] + 1):
-        _add_cutoffs(found[depth:], 2 * n + negatives2, n, totals[depth - 1], recall_at, precision_at)
-    if len(rel):
-        before = h.copy()
-        for l in range(1, depth + 1):
-            _add_hierarchical(l, group[l] - group[l + 1], rel, h)
-        for l in range(1, depth + 1):
-            one = 2 * h[l] if ties == 0 else 2 * (before[l] + rel[l]) if ties == 1 else before[l] + h[l] + rel[l]
-            found[last] += (group[l] - group[l + 1]) * one / r2
-    if len(shown):  # of tied items the coarser stands first ("max"), or the finer ("min")
-        place = ahead[1] + (r2 - _twice_rank(ahead[1], ahead[1] + group[1], ties)) // 2
-        for i in range(depth):
-            l = i + 1 if ties == 0 else depth - i
-            for _ in range(group[l] - group[l + 1]):
-                if place < len(shown):
-                    shown[place] = l
-                place += 1
-    for l in range(1, depth + 1):
-        if len(discounts):
-            found[last + 2] += (group[l] - group[l + 1]) * (2.0 ** l - 1) * discounts[r2]
-        ahead[l] += group[l]
-
-# %% ../../nbs/15_evaluation.ipynb #1e24b68c
-def _finish(found, ahead, totals, recall_at, precision_at, rel, discounts, shown, exact):
-    "Sums become metrics; NaN where a query has no positive."
-    depth, last = len(totals), len(found) - 3
-    for l in range(depth):
-        found[l] = found[l] / totals[l] if totals[l] else np.nan
-    for i in range(2):
-        found[depth + i] = found[depth + i] / totals[depth - 1] if totals[depth - 1] else np.nan
-    for i in range(len(precision_at)):
-        found[depth + 2 + len(recall_at) + i] /= precision_at[i]
-    if totals[depth - 1] == 0:
-        found[depth:last] = np.nan
-    weight = 0.0
-    for l in range(1, len(rel)):
-        weight += exact[l] * rel[l]
-    found[last] = found[last] / weight if weight > 0 else np.nan
-    found[last + 1] = _set_intersection(shown, exact, ahead[:depth + 1], np.zeros(depth + 1, np.int64)) if len(shown) else np.nan
-    found[last + 2] = found[last + 2] / _best_dcg(exact, discounts) if len(discounts) and totals[0] else np.nan
-
-
-def _summarise_row(levels, rank2, totals, ties, recall_at, precision_at, rel, discounts, shown, found):
-    """Metrics of one query from its positives, best first.
-
-    `found`: AP of each level, AP@R, R-precision, R@K..., P@K..., H-AP, ASI, NDCG.
-    """
-    depth, at = len(totals), 0
-    ahead, group, h = np.zeros(depth + 2, np.int64), np.zeros(depth + 2, np.int64), np.zeros(len(rel))
-    exact = np.zeros(depth + 1, np.int64)
-    for l in range(1, depth + 1):
-        exact[l] = totals[l - 1] - (totals[l] if l < depth else 0)
-    found[:], shown[:] = 0.0, 0
-    while at < len(levels):
-        at = _add_untied(at, levels, rank2, ahead, totals, recall_at, precision_at, rel, h, discounts, shown, found)
-        group[:], first = 0, at
-        while at < len(levels) and rank2[at] == rank2[first]:
-            for l in range(1, levels[at] + 1):
-                group[l] += 1
-            at += 1
-        if at > first:
-            _add_group(group, rank2[first], ties, ahead, totals, recall_at, precision_at, rel, h, discounts, shown, found)
-    _finish(found, ahead, totals, recall_at, precision_at, rel, discounts, shown, exact)
-
-
-def _summarise(levels, rank2, offsets, totals, ties, recall_at, precision_at, relevances, discounts, want_asi, out):
-    "`_summarise_row` for each row of `out`; totals (K, rows): positives at each level."
-    most = 0
-    for row in range(len(out)):
-        most = max(most, totals[0, row])
-    shown = np.empty(most if want_asi else 0, np.uint8)
-    for row in range(len(out)):
-        part = slice(offsets[row], offsets[row + 1])
-        rel = relevances[row] if len(relevances) else np.empty(0)
-        _summarise_row(levels[part], rank2[part], totals[:, row], ties, recall_at, precision_at, rel, discounts,
-                       shown[:totals[0, row] if want_asi else 0], out[row])
-
-# %% ../../nbs/15_evaluation.ipynb #5c335d47
-@functools.cache
-def _compiled() -> dict:
-    "The loops above as compiled functions, by name. Kept on disk where a cache can be written."
-    import numba
-
-    space = dict(globals())
-    for name in ("_at_or_above", "_above", "_twice_rank", "_count_ranks", "_gather_positives", "_sort_keys", "_radix_sort", "_walk", "_rank_positives",
-                 "_add_hierarchical", "_set_intersection", "_best_dcg", "_add_cutoffs", "_add_untied", "_add_group", "_finish", "_summarise_row",
-                 "_summarise"):
-        loop = types.FunctionType(globals()[name].__code__, space, name)  # sees its compiled neighbours
-        loop.__module__, loop.__qualname__ = __name__, name
-        try:
-            space[name] = numba.njit(nogil=True, error_model="numpy", cache=True)(loop)
-        except RuntimeError:  # no folder that a cache can be written to
-            space[name] = numba.njit(nogil=True, error_model="numpy")(loop)
-    return space
-
-# %% ../../nbs/15_evaluation.ipynb #f67aba93
-def _relevances(counts: np.ndarray, alpha: float, weights, extra_fine: int) -> np.ndarray:
-    "(Q, L + 1) relevance of an item of each level to each query, 0 for negatives (HAPPIER, Eq. 4 and Property 1)."
-    depth, queries = counts.shape
-    found = np.zeros((queries, depth + 1))
-    for level in range(1, depth + 1):
-        if weights is None:
-            exact = counts[level - 1] - (counts[level] if level < depth else -extra_fine)
-            found[:, level] = np.where(exact > 0, (level / depth) ** alpha / np.maximum(exact, 1), 0.0)
-        else:
-            found[:, level] = found[:, level - 1] + weights[level - 1] / np.maximum(counts[level - 1] + extra_fine, 1)
-    return found
-
-# %% ../../nbs/15_evaluation.ipynb #b18722a2
-class _CountingEngine:
-    "Metrics of a block of score rows on a CPU: ranks counted where positives are few, the row sorted where they are many."
-
-    many = 256  # positives of one query from which on a sort of the row is quicker than counting
-
-    def __init__(self, request: _Request, classes: _Classes, relevances, ties: str, device: torch.device):
-        self.request, self.classes, self.ties = request, classes, TIES.index(ties)
-        self.recall, self.precision = (np.array(request.cutoffs(letter), np.int64) for letter in "RP")
-        self.relevances = relevances if "H-AP" in request.names else None
-        twice = np.arange(2, 2 * len(classes.order) + 1) if "NDCG" in request.names else np.empty(0)
-        self.discounts = np.concatenate([[0.0, 0.0], 1 / np.log2(1 + twice / 2)]) if len(twice) else twice
-        self.loops = _compiled()
-
-    def column(self, name: str) -> int:
-        "Where `_summarise_row` puts a metric."
-        depth, recall = len(self.request.levels), len(self.recall)
-        last = depth + 2 + recall + len(self.precision)
-        if name == "mAP" or name.startswith("AP@level"):
-            return self.request.level_of(name) - 1
-        if name in ("mAP@R", "R-precision", "H-AP", "ASI", "NDCG"):
-            return {"mAP@R": depth, "R-precision": depth + 1, "H-AP": last, "ASI": last + 1, "NDCG": last + 2}[name]
-        return depth + 2 + self.request.cutoffs(name[0]).index(int(name[2:])) + (recall if name[0] == "P" else 0)
-
-    def row_cost(self, itemsize: int) -> int:
-        "Bytes of memory per score."
-        return itemsize
-
-    def __call__(self, scores: Tensor, queries: np.ndarray) -> dict[str, np.ndarray]:
-        out = np.empty((len(queries), len(self.request.levels) + 5 + len(self.recall) + len(self.precision)))
-        scores, positives = scores.numpy(), self.classes.counts[0][queries].cumsum()
-        piece = np.maximum(positives // 2 ** 19, np.arange(len(queries)) // 16)  # few rows and few positives: work for every thread, little memory
-        edges = np.concatenate([[0], np.nonzero(np.diff(piece))[0] + 1, [len(queries)]])
-        pieces = [(scores[a:b], queries[a:b], out[a:b]) for a, b in zip(edges, edges[1:])]
-        if torch.get_num_threads() == 1 or len(pieces) == 1:
-            for piece in pieces:
-                self.rows(*piece)
-        else:
-            with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-                list(pool.map(lambda piece: self.rows(*piece), pieces))
-        return {name: out[:, self.column(name)] for name in self.request.names}
-
-    def rows(self, scores: np.ndarray, queries: np.ndarray, out: np.ndarray) -> None:
-        "Fill `out` for a few queries."
-        start, stop, totals = (np.ascontiguousarray(x[:, queries]) for x in (self.classes.start, self.classes.stop, self.classes.counts))
-        offsets = np.concatenate([[0], totals[0].cumsum()])
-        levels, rank2 = np.empty(offsets[-1], np.uint8), np.empty(offsets[-1], np.int64)
-        self.loops["_rank_positives"](scores, scores.view(np.uint32 if scores.itemsize == 4 else np.uint64), self.classes.order, start, stop,
-                                      self.classes.own[queries], offsets, self.ties, self.many, levels, rank2)
-        relevances = np.empty((0, 0)) if self.relevances is None else self.relevances[queries]
-        self.loops["_summarise"](levels, rank2, offsets, totals, self.ties, self.recall, self.precision, relevances, self.discounts,
-                                 "ASI" in self.request.names, out)
-
-# %% ../../nbs/15_evaluation.ipynb #b3c18f1b
-class _Ranking:
-    "The positives of a block of queries, best first, padded to one width; every metric is a sum along a row."
-
-    def __init__(self, values: Tensor, levels: Tensor, rank2: Tensor, ties: str):
-        self.levels, self.rank2, self.ties, self.known = levels, rank2, ties, {}
-        descending = -values
-        self.above = torch.searchsorted(descending, descending, right=False)  # positives above each one
-        self.through = torch.searchsorted(descending, descending, right=True)  # and through the end of its tie group
-
-    def twice_ahead(self, chosen: Tensor) -> Tensor:
-        "Twice the rank of each positive among the chosen ones; of one that is not chosen, twice their number ahead of it."
-        counts = F.pad(chosen.long().cumsum(1), (1, 0))
-        above, through = counts.gather(1, self.above), counts.gather(1, self.through)
-        own = chosen.long()
-        return 2 * through if self.ties == "max" else 2 * (above + own) if self.ties == "min" else above + through + own
-
-    def at(self, level: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        "At a level: who is positive, how many there are, which of them each is, and twice its place."
-        if level not in self.known:
-            member = self.levels >= level
-            nth = member.cumsum(1)
-            self.known[level] = member, member.sum(1, keepdim=True), nth, 2 * nth + self.rank2 - self.twice_ahead(member)
-        return self.known[level]
-
-    def metric(self, name: str, level: int, relevance: Tensor | None) -> Tensor:
-        "(Q,) one metric; `level`: at which an item is positive."
-        member, total, nth, place2 = self.at(level)
-        if name in ("H-AP", "ASI", "NDCG"):
-            value = {"H-AP": self.h_ap, "ASI": self.asi, "NDCG": self.ndcg}[name](relevance)
-        elif name == "mAP" or name.startswith("AP@level"):
-            value = (member * self.twice_ahead(member) / self.rank2.double()).sum(1) / total[:, 0]
-        elif name == "mAP@R":
-            value = torch.where(member & (place2 <= 2 * total), 2 * nth.double() / place2, 0.0).sum(1) / total[:, 0]
-        elif name == "R-precision":
-            value = (member & (place2 <= 2 * total)).double().sum(1) / total[:, 0]
-        else:
-            hits = (member & (place2 <= 2 * int(name[2:]))).sum(1).double()
-            value = hits.clamp(max=1) if name[0] == "R" else hits / int(name[2:])
-        return value.masked_fill(total[:, 0] == 0, torch.nan)
-
-    def h_ap(self, relevance: Tensor) -> Tensor:
-        "H-AP, from how many of each level stand ahead; relevance (Q, L + 1)."
-        mine = relevance.gather(1, self.levels.long())
-        twice = torch.zeros_like(mine)
-        for other in range(1, relevance.shape[1]):
-            twice += torch.minimum(relevance[:, other:other + 1], mine) * self.twice_ahead(self.levels == other)
-        return (twice / self.rank2).sum(1) / mine.sum(1)
-
-    def ndcg(self, _) -> Tensor:
-        "NDCG with gain 2^level - 1."
-        gain = torch.exp2(self.levels.double()) - 1
-        best = gain.sort(1, descending=True).values / torch.log2(torch.arange(2, gain.shape[1] + 2, device=gain.device).double())
-        return (gain / torch.log2(1 + self.rank2.double() / 2)).sum(1) / best.sum(1)
-
-    def asi(self, _) -> Tensor:
-        "ASI, from the levels that stand at the first places."
-        member, total, _, place2 = self.at(1)
-        inside = member & (place2 <= 2 * total)
-        shown = torch.zeros(len(total), member.shape[1] + 1, dtype=self.levels.dtype, device=total.device)
-        shown = shown.scatter_(1, torch.where(inside, place2 // 2, 0), torch.where(inside, self.levels, 0))[:, 1:]
-        n = torch.arange(1, member.shape[1] + 1, device=total.device)
-        shared, left = torch.zeros(shown.shape, dtype=torch.float64, device=total.device), n.expand(shown.shape)
-        for level in range(int(self.levels.max()), 0, -1):
-            ideal = torch.minimum(left, (self.levels == level).sum(1, keepdim=True))
-            shared += torch.minimum(ideal, (shown == level).cumsum(1))
-            left = left - ideal
-        return torch.where(n <= total, shared / n, 0.0).sum(1) / total[:, 0]
-
-# %% ../../nbs/15_evaluation.ipynb #f3ac27eb
-class _TorchEngine:
-    "Metrics of a block of score rows with torch, on any device."
-
-    few = 32  # positives of one query up to which counting takes less memory and time than a sort
-
-    def __init__(self, request: _Request, classes: _Classes, relevances, ties: str, device: torch.device):
-        self.request, self.classes, self.ties, self.device = request, classes, ties, device
-        self.relevances = torch.from_numpy(relevances) if "H-AP" in request.names else None
-        self.order = torch.from_numpy(classes.order).to(device).long()
-
-    def row_cost(self, itemsize: int) -> int:
-        "Bytes of memory per score: the score, a sorted copy, and on a GPU what its sort needs."
-        return 3 * itemsize if self.device.type == "cpu" else 2 * itemsize + 28
-
-    def __call__(self, scores: Tensor, queries: np.ndarray) -> dict[str, np.ndarray]:
-        widest = int((self.classes.stop[0] - self.classes.start[0])[queries].max())
-        tables = 8 * (2 * len(self.request.levels) + 12) * max(1, widest)  # bytes for one query
-        step = max(1, scores.numel() * scores.itemsize // tables)
-        parts = [self.rows(scores[a:a + step], queries[a:a + step]) for a in range(0, len(queries), step)]
-        return {name: torch.cat([part[name] for part in parts]).cpu().numpy() for name in self.request.names}
-
-    def rows(self, scores: Tensor, queries: np.ndarray) -> dict[str, Tensor]:
-        "All metrics of a few queries."
-        start, stop, own = (torch.from_numpy(np.ascontiguousarray(x[..., queries])).to(self.device)
-                            for x in (self.classes.start, self.classes.stop, self.classes.own))
-        mine = own.clamp(min=0)[:, None]
-        scores.scatter_(1, mine, torch.where(own[:, None] >= 0, -torch.inf, scores.gather(1, mine)))
-        place = start[0][:, None] + torch.arange(max(1, int((stop[0] - start[0]).max())), device=self.device)
-        column = self.order[place.clamp(max=len(self.order) - 1)]
-        levels = sum(((place >= a[:, None]) & (place < b[:, None])).int() for a, b in zip(start, stop)) * (column != own[:, None])
-        values = scores.gather(1, column).masked_fill(levels == 0, -torch.inf)
-        levels, by_level = levels.sort(dim=1, descending=self.ties == "min", stable=True)  # tied items: the coarser first, or the finer
-        values, by_score = values.gather(1, by_level).sort(dim=1, descending=True, stable=True)
-        ranking = _Ranking(values, levels.gather(1, by_score), self.twice_rank(scores, values), self.ties)
-        relevance = None if self.relevances is None else self.relevances[queries].to(self.device)
-        return {name: ranking.metric(name, self.request.level_of(name), relevance) for name in self.request.names}
-
-    def twice_rank(self, scores: Tensor, values: Tensor) -> Tensor:
-        "Twice the rank of each value in its row."
-        if values.shape[1] <= self.few:
-            def count(outranks, needed):
-                return torch.stack([outranks(scores, values[:, i:i + 1]).sum(1) for i in range(values.shape[1])], 1) if needed else 0
-            above, through = count(torch.gt, self.ties != "max"), count(torch.ge, self.ties != "min")
-        else:  # values alone: an argsort takes two to three times as long
-            ordered = torch.from_numpy(np.sort(scores.numpy(), axis=1)) if scores.device.type == "cpu" else scores.sort(1).values
-            above, through = (scores.shape[1] - torch.searchsorted(ordered, values, right=right) for right in (True, False))
-        return _twice_rank(above, through, TIES.index(self.ties))
-
-# %% ../../nbs/15_evaluation.ipynb #ced9489b
-@contextlib.contextmanager
-def _full_precision():
-    "Products in true float32: no autocast, no TF32, no bfloat16 in between."
-    kinds = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
-    before = [kind.fp32_precision for kind in kinds]
-    try:
-        for kind in kinds:
-            kind.fp32_precision = "ieee"
-        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False), torch.inference_mode():
-            yield
-    finally:
-        for kind, precision in zip(kinds, before):
-            kind.fp32_precision = precision
-
-
-def _score_rows(queries: _Rows, gallery: _Rows, which: np.ndarray, memory: int, row_cost: int, progress: bool):
-    "Yield blocks of query numbers with their scores against the whole gallery, within `memory` bytes."
-    from tqdm import tqdm
-
-    left = memory - gallery.keep(memory // 2)
-    need = len(gallery) * row_cost + 2 * gallery.width
-    count = min(1024, len(which), (left - left // 4) // need)
-    if count < 1:
-        raise ValueError(f"memory of {memory:,} bytes is too small: the scores of one query against {len(gallery):,} images take {need * 4 // 3 + 4:,}")
-    columns = len(gallery) if gallery.kept is not None else max(1, min(left // 4, 2 * _bytes_per_pass) // (3 * gallery.width))
-    scores = torch.empty(count, len(gallery), dtype=gallery.dtype, device=gallery.device)
-    twins, first = (torch.from_numpy(part).to(gallery.device) for part in gallery.twins)
-    with tqdm(total=len(which), desc="evaluating", unit="query", disable=not progress, delay=3, leave=False) as bar:
-        for start in range(0, len(which), count):
-            part = which[start:start + count]
-            whole = part[-1] - part[0] + 1 == len(part)
-            block, filled = queries.block(slice(int(part[0]), int(part[-1]) + 1) if whole else part), scores[:len(part)]
-            for columns_ in gallery.slices(columns):
-                if columns_ == slice(0, len(gallery)):
-                    torch.mm(block, gallery.block(columns_).T, out=filled)
-                else:
-                    filled[:, columns_] = block @ gallery.block(columns_).T
-            if len(twins):
-                filled[:, twins] = filled[:, first]
-            yield part, filled
-            bar.update(len(part))
-
-# %% ../../nbs/15_evaluation.ipynb #ae881070
-def _inputs(embeddings, labels, gallery_embeddings, gallery_labels, query_index, include_query: bool):
-    "Embeddings, (N, L) labels and each query's own gallery row (-1: none), checked."
-    if (gallery_embeddings is None) != (gallery_labels is None):
-        raise ValueError("gallery_embeddings and gallery_labels belong together: pass both or neither")
-    queries = _Rows(embeddings, "embeddings")
-    labels = _labels(labels, len(queries), "labels", "the embeddings")
-    if len(queries) == 0:
-        raise ValueError("there is no query: embeddings have no rows")
-    if gallery_embeddings is None:
-        if query_index is not None:
-            raise ValueError("query_index points into gallery_embeddings: pass a gallery with it")
-        return queries, queries, labels, None, np.full(len(queries), -1) if include_query else np.arange(len(queries))
-    gallery = _gallery(gallery_embeddings, queries)
-    gallery_labels = _labels(gallery_labels, len(gallery), "gallery_labels", "gallery_embeddings")
-    if gallery_labels.shape[1] != labels.shape[1]:
-        raise ValueError(f"gallery_labels have {gallery_labels.shape[1]} levels, the labels have {labels.shape[1]}")
-    return queries, gallery, labels, gallery_labels, _own_rows(query_index, queries, gallery, include_query)
-
-
-def _gallery(embeddings, queries: _Rows) -> _Rows:
-    "A gallery that fits the queries."
-    gallery = _Rows(embeddings, "gallery_embeddings")
-    if len(gallery) == 0:
-        raise ValueError("the gallery is empty: gallery_embeddings has no rows")
-    if gallery.rows.shape[1] != queries.rows.shape[1]:
-        raise ValueError(f"gallery_embeddings have {gallery.rows.shape[1]} dimensions, the embeddings have {queries.rows.shape[1]}")
-    return gallery
-
-
-def _own_rows(query_index, queries: _Rows, gallery: _Rows, include_query: bool) -> np.ndarray:
-    "(Q,) each query's own row in the gallery, -1 where it is not there or stays."
-    if query_index is None:
-        return np.full(len(queries), -1)
-    index = query_index.detach().cpu().numpy() if isinstance(query_index, Tensor) else np.asarray(query_index)
-    if index.shape != (len(queries),) or index.dtype.kind not in "iu":
-        raise ValueError(f"query_index must hold {len(queries)} integers, one per query, got {index.dtype} {index.shape}")
-    if index.min() < -1 or index.max() >= len(gallery):
-        raise ValueError(f"query_index must lie in -1 ... {len(gallery) - 1} (rows of the gallery), got {index.min()} ... {index.max()}")
-    return np.full(len(queries), -1) if include_query else index.astype(np.int64)
-
-
-def _prepare(queries: _Rows, gallery: _Rows, normalize, device, memory: int) -> torch.device:
-    "Settle device and dtype, and look at all rows once."
-    if normalize is not True and normalize is not False and normalize != "refuse":
-        raise ValueError(f"normalize must be True, False or 'refuse', got {normalize!r}")
-    device = torch.device(device if device is not None else queries.rows.device if isinstance(queries.rows, Tensor) else "cpu")
-    device = torch.device("cpu") if device.type == "mps" else device  # counts need float64
-    for rows in dict.fromkeys((queries, gallery)):
-        rows.device, rows.dtype = device, torch.float64 if queries.double or gallery.double else torch.float32
-        _check_rows(rows, normalize, memory)
-    if normalize is False and queries.longest * gallery.longest > torch.finfo(queries.dtype).max / 2:
-        raise ValueError("the embeddings are so long that their products overflow: pass normalize=True")
-    return device
-
-# %% ../../nbs/15_evaluation.ipynb #7634cea1
-def _engine(name: str, device: torch.device, scores: int):
-    "The class that turns rows of scores into metrics."
-    if check_choice("engine", name, ("auto", "numba", "torch")) == "auto":
-        compiled = device.type == "cpu" and scores > 2 ** 21 and importlib.util.find_spec("numba") is not None
-        return _CountingEngine if compiled else _TorchEngine
-    if name == "numba" and device.type != "cpu":
-        raise ValueError(f"engine='numba' computes on a CPU, not on {device}: pass engine='torch', or device='cpu'")
-    return _CountingEngine if name == "numba" else _TorchEngine
-
-
-def _jobs(request: _Request, ties: str) -> list[tuple[_Request, str]]:
-    "Requests with their tie rules. ASI has no middle between its two orders of tied items: `average` is the mean of both."
-    if ties != "average" or "ASI" not in request.names:
-        return [(request, ties)]
-    rest = tuple(name for name in request.names if name != "ASI")
-    return [(replace(request, names=rest), ties)] * bool(rest) + [(replace(request, names=("ASI",)), rule) for rule in ("max", "min")]
-
-
-def evaluate(embeddings, labels, gallery_embeddings=None, gallery_labels=None, metrics=("mAP", "mAP@R", "R@1"), ties: str = "max",
-             memory="1GB", per_query: bool = False, *, query_index=None, include_query: bool = False, normalize=True, alpha: float = 1.0,
-             weights=None, extra_fine: int = 0, device=None, engine: str = "auto", progress: bool = True) -> dict:
-    """Exact retrieval metrics of a whole dataset, computed in chunks.
-
-    Every image is a query against all the others; or, with a gallery, against the gallery. A query without positives is left
-    out of the means. Copies of a query stay in its ranking; only its own row leaves it.
+__all__ = ['RankedPositives', 'shown', 'measure', 'measure_block', 'evaluate']
+
+# %% ../../nbs/15_evaluation.ipynb #08669ad6
+class RankedPositives:
+    """The positives of some queries, best first, padded to one width: all that any metric needs to know.
 
     Args:
-        embeddings: (Q, D) queries: a tensor, an array or a memory-mapped array of any floating type. Compared in float32; float64 stays.
-        labels: (Q,) integers, or (Q, L) coarse to fine.
+        levels: (Q, P), 0 for padding.
+        rank: (Q, P) float64 among the whole gallery.
+        counts: (Q, L) positives at each level or finer, also those that the table does not show.
+        ties: rule by which the ranks were counted.
+    """
+
+    def __init__(self, levels: Tensor, rank: Tensor, counts: Tensor, ties: str = "max"):
+        self.levels, self.rank, self.counts, self.ties, self.known = levels, rank, counts, ties, {}
+        self.sizes = F.pad(counts, (1, 1)).diff(dim=1).neg()  # items of each exact level; column 0 is not read
+        same = (rank[:, 1:] == rank[:, :-1]) & (levels[:, 1:] > 0)
+        self.tied = bool(same.any())
+        if self.tied:  # columns strictly ahead of each one, and through the end of its tie group
+            column = torch.arange(rank.shape[1], device=rank.device).expand(rank.shape)
+            self.ahead = torch.where(F.pad(~same, (1, 0), value=True), column, 0).cummax(1).values
+            end = torch.where(F.pad(~same, (0, 1), value=True), column + 1, rank.shape[1])
+            self.through = end.flip(1).cummin(1).values.flip(1)
+
+    def among(self, member: Tensor) -> Tensor:
+        "(Q, P) ranks of the members among the members."
+        return rank_among(member, self.ahead, self.through, self.ties) if self.tied else member.cumsum(1).double()
+
+    def at(self, level: int) -> tuple[Tensor, Tensor, Tensor]:
+        "Who is positive at a level or finer, their ranks among each other, and their places."
+        if level not in self.known:
+            member = self.levels >= level
+            among = self.among(member)
+            self.known[level] = member, among, member.cumsum(1) + self.rank - among
+        return self.known[level]
+
+# %% ../../nbs/15_evaluation.ipynb #1b548b41
+def shown(ranked: RankedPositives) -> Tensor:
+    "(Q, P) level of the item at each of the first places, as many as there are positives; 0 for a negative."
+    member, _, place = ranked.at(1)
+    place = torch.where(member & (place <= ranked.counts[:, :1]), place, 0).long()
+    levels = F.pad(torch.zeros_like(ranked.levels), (1, 0)).scatter_(1, place, ranked.levels)
+    return levels[:, 1:]
+
+
+def measure(ranked: RankedPositives, name: str, level: int, worth: Tensor | None = None) -> Tensor:
+    """One metric of each query.
+
+    Args:
+        ranked: the positives.
+        name: of the metric.
+        level: at which an item is positive, for metrics that take positives and negatives.
+        worth: (Q, L + 1) relevance of an item of each level, for H-AP.
+
+    Returns:
+        (Q,) float64; NaN for a query without positives.
+    """
+    (member, among, place), total, (kind, k) = ranked.at(level), ranked.counts[:, level - 1], split_name(name)
+    if kind == "mAP@R" or kind == "R-precision":
+        k = total[:, None]
+    if kind in ("AP", "mAP") and name[:4] != "mAP@":
+        value = mean_precision(member, among, ranked.rank, total)
+    elif kind in ("mAP", "mAP@R"):
+        value = mean_precision_within(member, place, k, total)
+    elif kind in ("R", "P", "R-precision"):
+        hits = hits_within(member, place, k)
+        value = hits.clamp(max=1) if kind == "R" else hits / k if kind == "P" else hits / total
+    elif kind == "MRR":
+        value = reciprocal_rank(member, place, total)
+    elif kind == "NDCG":
+        value = gain_ratio(torch.exp2(ranked.levels.double()) - 1, ranked.rank, k)
+    elif kind == "ASI":
+        value = set_intersection(shown(ranked), ranked.sizes)
+    else:  # H-AP
+        layer, rise = layers(worth)
+        layer = layer.gather(1, ranked.levels.long())
+        value = graded_precision(layer, rise, ranked.rank, ranked.among) / (worth * ranked.sizes).sum(1)
+    return value.masked_fill(total == 0, torch.nan)
+
+# %% ../../nbs/15_evaluation.ipynb #ac6cb105
+def measure_block(scores, queries, who, request, ties: str, worth_of, compiled: bool, limit: int, values) -> None:
+    "All metrics of a block of queries, written into `values`."
+    own = torch.from_numpy(who.own[queries]).to(scores.device)
+    scores[own >= 0, own[own >= 0]] = -torch.inf  # the query leaves its ranking
+    for rows in pieces(who.widths(queries), limit):
+        columns, levels = who.positives(queries[rows], scores.device)
+        counts, ranked = torch.from_numpy(who.counts[:, queries[rows]].T).to(scores.device), {}
+        for name in request.names:
+            rules = ("max", "min") if name == "ASI" and ties == "average" else (ties,)
+            for rule in set(rules) - set(ranked):
+                found = rank_positives(scores, rows, columns, levels, rule, compiled)
+                ranked[rule] = RankedPositives(*found, counts, rule)
+            worth = worth_of(ranked[rules[0]].sizes) if name == "H-AP" else None
+            each = [measure(ranked[rule], name, request.level_of(name), worth) for rule in rules]
+            values[name][queries[rows]] = torch.stack(each).mean(0).cpu().numpy()
+
+# %% ../../nbs/15_evaluation.ipynb #7634cea1
+def evaluate(embeddings, labels, gallery_embeddings=None, gallery_labels=None, metrics=("mAP", "mAP@R", "R@1"),
+             ties: str = "max", memory="1GB", per_query: bool = False, *, query_index=None, include_query: bool = False,
+             normalize=None, distance: str = "cosine", alpha: float = 1.0, weights=None, extra_fine: int = 0,
+             device=None, engine: str = "auto", progress: bool = True) -> dict:
+    """Exact retrieval metrics of a whole dataset, computed in chunks.
+
+    Every image is a query against all the others; or, with a gallery, against the gallery. A query without positives is
+    left out of the means. Copies of a query stay in its ranking; only its own row leaves it.
+
+    Args:
+        embeddings: (Q, D) queries: a tensor, an array or a memory-mapped array of any floating type. Compared in
+            float32; float64 stays.
+        labels: (Q,) integers, (Q, L) integers coarse to fine, or (Q, T) bool: tags, of which images that match share
+            at least one.
         gallery_embeddings: (G, D), in any of the same forms; the queries themselves when left out.
-        gallery_labels: (G,) or (G, L), with `gallery_embeddings`.
-        metrics: names out of `mAP`, `R@K` (hit rate), `P@K`, `mAP@R`, `R-precision`, `AP@level1` (1 = coarsest), `AP@level2`..., `H-AP`,
-            `ASI`, `NDCG`. With (N, L) labels the first five are taken at the finest level.
-        ties: what an item of equal score does to a rank: it counts as ahead ("max", pessimistic), as behind ("min"), or as half
-            ahead ("average"). At a cut-off (`R@K`, `P@K`, `mAP@R`, `R-precision`) only tied negatives count: tied positives take
-            successive places. `ASI` puts the coarser of two tied items first, or the finer, or takes the mean of both.
+        gallery_labels: (G,), (G, L) or (G, T), with `gallery_embeddings`.
+        metrics: names out of `mAP`, `R@K` (hit rate), `P@K`, `MRR`, `mAP@K` (over min(K, R), as pytrec_eval's
+            `map_cut` where R <= K), `mAP@R`, `R-precision`, `AP@level1` (1 = coarsest), `AP@level2`..., `H-AP`, `ASI`,
+            `NDCG`, `NDCG@K` (gain 2^level - 1). With (N, L) labels those without a level are taken at the finest.
+        ties: what an item of equal score does to a rank: it counts as ahead ("max", pessimistic), as behind ("min"), or
+            as half ahead ("average"). At a cut-off (`R@K`, `P@K`, `MRR`, `mAP@K`, `mAP@R`, `R-precision`) only tied
+            negatives count: tied positives take successive places. `ASI` puts the coarser of two tied items first, or
+            the finer, or takes the mean of both.
         memory: working memory beside the inputs, e.g. "1GB" or a number of bytes.
         per_query: add `per_query`, a dict of (Q,) float64 arrays by metric; NaN where a query has no positives.
-        query_index: (Q,) each query's own row in the gallery, -1 where it is absent; that row leaves the query's ranking.
-        include_query: keep each query in its own ranking, as its own first positive (most public code does; it lifts every number).
-        normalize: True scales rows to length 1, with a warning where one was not; "refuse" makes that an error; False compares raw
-            dot products.
+        query_index: (Q,) each query's own row in the gallery, -1 where it is absent; it leaves the query's ranking.
+        include_query: keep each query in its own ranking, as its own first positive (most public code does; it lifts
+            every number).
+        normalize: True scales rows to length 1, with a warning where one was not; "refuse" makes that an error; False
+            compares rows as they are. None: True for cosines, False for Euclidean distances.
+        distance: "cosine", or "euclidean": nearer is better, as pytorch-metric-learning ranks by default.
         alpha: exponent of the level relevances in `H-AP` (HAPPIER, Eq. 4), see `relevance_from_levels`.
-        weights: L numbers, the coarsest level first: `H-AP` is then this weighted mean of the APs of the levels (HAPPIER, Property 1).
-        extra_fine: items added to the count of the finest level in `H-AP`; 1 counts the query that is not ranked, as the authors do.
+        weights: L numbers, the coarsest level first: `H-AP` is then this weighted mean of the APs of the levels
+            (HAPPIER, Property 1).
+        extra_fine: items added to the count of the finest level in `H-AP`; 1 counts the query that is not ranked, as
+            the authors do.
         device: where to compute; where `embeddings` are when left out.
-        engine: "numba" (compiled loops on a CPU), "torch" (any device), or "auto": numba for large jobs on a CPU. All give the same numbers.
+        engine: "numba" (compiled counting on a CPU), "torch" (no compiler), or "auto": numba for large jobs on a CPU.
+            All give the same numbers.
         progress: show a bar when it takes longer than a few seconds.
 
     Returns:
-        a float in [0, 1] for each metric; `queries_skipped`, the number of queries without a positive at the finest level asked for; and
-        `per_query` where asked for.
+        a float in [0, 1] for each metric; `queries_skipped`, the number of queries without a positive at the finest
+        level asked for; and `per_query` where asked for.
 
     Raises:
         TypeError, ValueError: what does not fit is named, and how to mend it.
+        ImportError: engine="numba" without numba.
     """
     check_choice("ties", ties, TIES)
-    memory, weights = _bytes(memory), None if weights is None else check_weights(weights)
+    memory, weights = memory_bytes(memory), None if weights is None else check_weights(weights)
     if alpha != 0:
         check_positive("alpha", alpha)
-    queries, gallery, labels, gallery_labels, own = _inputs(embeddings, labels, gallery_embeddings, gallery_labels, query_index, include_query)
-    request = _request(metrics, labels.shape[1], len(gallery) - bool((own >= 0).any()))
+    queries, gallery, labels, gallery_labels, own = read_inputs(
+        embeddings, labels, gallery_embeddings, gallery_labels, query_index, include_query)
+    tags, extra = labels.dtype == bool, check_extra_fine(extra_fine)
+    request = read_names(metrics, 1 if tags else labels.shape[1], len(gallery) - bool((own >= 0).any()))
     if weights is not None and len(weights) != request.depth:
         raise ValueError(f"weights must be {request.depth} numbers, one per level of the labels, got {len(weights)}")
-    classes = _Classes(labels, gallery_labels, request.levels, own)
+    who = Tags(labels, gallery_labels, own) if tags else Classes(labels, gallery_labels, request.levels, own)
     for name in request.names:
-        if not classes.counts[request.level_of(name) - 1].any():
-            raise ValueError(f"{name} is not defined: no query has a positive in the gallery. Do the labels repeat?")
-    relevances = _relevances(classes.counts, alpha, weights, check_extra_fine(extra_fine)) if "H-AP" in request.names else None
-    device, which = _prepare(queries, gallery, normalize, device, memory), np.nonzero(classes.counts[0])[0]
-    kind = _engine(engine, device, len(which) * len(gallery))
-    engines = [kind(job, classes, relevances, rule, device) for job, rule in _jobs(request, ties)]
-    values = {name: np.full(len(queries), np.nan) for name in request.names}
-    with _full_precision():
-        for part, scores in _score_rows(queries, gallery, which, memory, engines[0].row_cost(gallery.dtype.itemsize), progress):
-            found = [engine(scores, part) for engine in engines]
-            for name in request.names:
-                values[name][part] = np.mean([f[name] for f in found if name in f], axis=0)
-    result = {name: _mean(name, value) for name, value in values.items()}
-    result["queries_skipped"] = int((classes.counts[-1] == 0).sum())
-    return result | ({"per_query": values} if per_query else {})
+        if not who.counts[request.level_of(name) - 1].any():
+            raise NoPositives(f"{name} is not defined: no query has a positive in the gallery. Do the labels repeat?")
+    queries, gallery = prepare(queries, gallery, normalize, distance, device, memory)
+    which, values = np.nonzero(who.counts[0])[0], {name: np.full(len(queries), np.nan) for name in request.names}
+    compiled, cost = may_compile(engine, gallery.device, len(which) * len(gallery)), gallery.dtype.itemsize
+    cost = cost if gallery.device.type == "cpu" else 2 * cost + 28  # a GPU sorts whole blocks of rows
 
+    def worth_of(sizes: Tensor) -> Tensor:
+        return worth_by_alpha(sizes, alpha, extra) if weights is None else worth_by_weights(sizes, weights, extra)
 
-def _mean(name: str, values: np.ndarray) -> float:
-    "Mean over the queries that have a value."
-    if np.isnan(values).all():
-        raise ValueError(f"{name} is not defined: no query has an item of relevance above 0")
-    return float(np.nanmean(values))
-
-# %% ../../nbs/15_evaluation.ipynb #6bffcae0
-def nearest_neighbours(embeddings, k: int, gallery_embeddings=None, *, query_index=None, include_query: bool = False, normalize=True,
-                       memory="1GB", device=None, index: str | None = None, probes: int = 8, progress: bool = True) -> tuple[Tensor, Tensor]:
-    """The K nearest gallery images of each query: exactly, or by a FAISS index.
-
-    Args:
-        embeddings: (Q, D) queries, in any form that `evaluate` takes.
-        k: length of the lists.
-        gallery_embeddings: (G, D); the queries themselves when left out, each query then missing from its own list.
-        query_index: (Q,) each query's own row in the gallery, -1 where it is absent; that row leaves the list.
-        include_query: leave the own row in.
-        normalize: as in `evaluate`.
-        memory: working memory beside the inputs. A FAISS index holds the gallery in memory, beside that.
-        device: where to compute; where `embeddings` are when left out.
-        index: None searches exactly; else a FAISS factory text such as "Flat", "IVF256,Flat" or "HNSW32" (needs `faiss-cpu`).
-        probes: cells that an IVF index looks into; more find more.
-        progress: show a bar when it takes longer than a few seconds.
-
-    Returns:
-        scores (Q, K), best first, and gallery rows (Q, K); where an index found fewer, score -inf and row -1. Order inside a tie is arbitrary.
-
-    Raises:
-        TypeError, ValueError: what does not fit is named.
-        ImportError: an `index` is asked for and FAISS is not installed.
-    """
-    queries = _Rows(embeddings, "embeddings")
-    if len(queries) == 0:
-        raise ValueError("there is no query: embeddings have no rows")
-    gallery = queries if gallery_embeddings is None else _gallery(gallery_embeddings, queries)
-    if gallery is queries and query_index is not None:
-        raise ValueError("query_index points into gallery_embeddings: pass a gallery with it")
-    own = _own_rows(np.arange(len(queries)) if gallery is queries else query_index, queries, gallery, include_query)
-    most = len(gallery) - bool((own >= 0).any())
-    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= most:
-        raise ValueError(f"k must be a whole number from 1 to {most}, the images in a ranking; got {k!r}")
-    device = _prepare(queries, gallery, normalize, "cpu" if index else device, _bytes(memory))
-    if index is not None:
-        return _faiss_search(queries, gallery, own, k, index, probes)
-    scores, rows = torch.empty(len(queries), k, dtype=gallery.dtype), torch.empty(len(queries), k, dtype=torch.int64)
-    with _full_precision():
-        for part, block in _score_rows(queries, gallery, np.arange(len(queries)), _bytes(memory), 3 * gallery.dtype.itemsize, progress):
-            mine = torch.from_numpy(own[part]).to(device)
-            block[mine >= 0, mine[mine >= 0]] = -torch.inf
-            best = block.topk(k, dim=1)
-            scores[part[0]:part[-1] + 1], rows[part[0]:part[-1] + 1] = best.values.cpu(), best.indices.cpu()
-    return scores, rows
-
-
-def _faiss_search(queries: _Rows, gallery: _Rows, own: np.ndarray, k: int, index: str, probes: int) -> tuple[Tensor, Tensor]:
-    "Lists from a FAISS index by inner product, one longer than asked for, so that the own row can leave."
-    try:
-        import faiss
-    except ImportError as error:
-        raise ImportError("index= needs FAISS, which is not installed: pip install faiss-cpu, or search exactly with index=None") from error
-    try:
-        engine = faiss.index_factory(gallery.rows.shape[1], index, faiss.METRIC_INNER_PRODUCT)
-    except RuntimeError as error:
-        raise ValueError(f"FAISS does not know the index {index!r}: {str(error).splitlines()[-1]}") from error
-    if not engine.is_trained:
-        step = max(1, len(gallery) * gallery.width // (4 * _bytes_per_pass))  # a sample of at most half a gigabyte
-        engine.train(gallery.block(np.arange(0, len(gallery), step)).float().numpy())
-    for part in gallery.slices(_bytes_per_pass // gallery.width):
-        engine.add(gallery.block(part).float().numpy())
-    if hasattr(engine, "nprobe"):
-        engine.nprobe = probes
-    longer = min(k + 1, len(gallery))
-    scores, rows = (np.concatenate(parts) for parts in zip(*(engine.search(queries.block(part).float().numpy(), longer)
-                                                             for part in queries.slices(4096))))
-    keep = (rows != own[:, None]) | (own[:, None] < 0)
-    keep &= np.cumsum(keep, axis=1) <= k
-    order = np.argsort(~keep, axis=1, kind="stable")[:, :k]  # the kept ones, in their order
-    scores, rows, keep = (np.take_along_axis(x, order, axis=1) for x in (scores, rows, keep))
-    rows = np.where(keep, rows, -1)
-    return torch.from_numpy(np.where(rows >= 0, scores, -np.inf)), torch.from_numpy(rows)
-
-# %% ../../nbs/15_evaluation.ipynb #176354de
-def evaluate_neighbours(neighbours, labels, gallery_labels=None, metrics=("R@1", "mAP@R"), *, query_index=None, include_query: bool = False,
-                        per_query: bool = False) -> dict:
-    """Metrics of ranked lists that are cut short, as a search engine gives them.
-
-    `R@K` and `P@K` are exact for K up to the length of the lists, and `mAP@R` and `R-precision` where no query has more positives than
-    that. `mAP` is a lower bound: positives beyond the list count, and add nothing.
-
-    Args:
-        neighbours: (Q, K) gallery rows, best first; -1 where a list ends earlier.
-        labels: (Q,) integers of the queries; of (Q, L) labels the finest level counts.
-        gallery_labels: (G,) or (G, L); the queries' own when left out.
-        metrics: out of `R@K`, `P@K`, `mAP@R`, `R-precision`, `mAP`.
-        query_index: (Q,) each query's own row in the gallery, -1 where it is absent; it is no positive, and may not stand in its list.
-        include_query: the own row is a positive like any other.
-        per_query: as in `evaluate`.
-
-    Returns:
-        a dict as from `evaluate`.
-
-    Raises:
-        TypeError, ValueError: what does not fit is named.
-    """
-    rows = neighbours.detach().cpu().numpy() if isinstance(neighbours, Tensor) else np.asarray(neighbours)
-    if rows.ndim != 2 or rows.dtype.kind not in "iu" or 0 in rows.shape:
-        raise ValueError(f"neighbours must hold gallery rows, (Q, K) integers; got {rows.dtype} {rows.shape}")
-    labels = _labels(labels, len(rows), "labels", "neighbours")
-    gallery = labels if gallery_labels is None else _labels(gallery_labels, len(gallery_labels), "gallery_labels", "gallery")
-    if gallery.shape[1] != labels.shape[1]:
-        raise ValueError(f"gallery_labels have {gallery.shape[1]} levels, the labels have {labels.shape[1]}")
-    if rows.max() >= len(gallery) or rows.min() < -1:
-        raise ValueError(f"neighbours must lie in -1 ... {len(gallery) - 1} (gallery rows), got {rows.min()} ... {rows.max()}")
-    own = np.arange(len(labels)) if gallery_labels is None else query_index
-    own = _own_rows(own, labels, gallery, include_query)
-    if ((rows == own[:, None]) & (own[:, None] >= 0)).any():
-        raise ValueError("some lists hold their own query: leave it out of them, or pass include_query=True")
-    request = _request(metrics, labels.shape[1], rows.shape[1])
-    if set(request.names) & {"H-AP", "ASI", "NDCG"} or any(name.startswith("AP@level") for name in request.names):
-        raise ValueError("lists that are cut short give R@K, P@K, mAP@R, R-precision and mAP (a lower bound); evaluate() gives the rest")
-    total = _Classes(labels, None if gallery_labels is None else gallery, (labels.shape[1],), own).counts[0]
-    if not total.any():
-        raise ValueError("no query has a positive in the gallery. Do the labels repeat?")
-    if set(request.names) & {"mAP@R", "R-precision"} and total.max() > rows.shape[1]:
-        raise ValueError(f"mAP@R and R-precision need lists as long as the largest number of positives, {total.max()}; these hold {rows.shape[1]}")
-    path = _paths(np.concatenate([labels, gallery]), (labels.shape[1],))[0]
-    hit = (path[:len(labels), None] == path[len(labels):][rows]) & (rows >= 0)
-    values = {name: np.where(total > 0, _list_metric(name, hit, np.maximum(total, 1)), np.nan) for name in request.names}
-    result = {name: _mean(name, value) for name, value in values.items()} | {"queries_skipped": int((total == 0).sum())}
-    return result | ({"per_query": values} if per_query else {})
-
-
-def _list_metric(name: str, hit: np.ndarray, total: np.ndarray) -> np.ndarray:
-    "(Q,) one metric of lists of hits."
-    place = np.arange(1, hit.shape[1] + 1)
-    if name[:2] in ("R@", "P@"):
-        hits = hit[:, :int(name[2:])].sum(1)
-        return np.minimum(hits, 1.0) if name[0] == "R" else hits / int(name[2:])
-    counted = hit & (place <= total[:, None]) if name in ("mAP@R", "R-precision") else hit
-    return (counted if name == "R-precision" else counted * hit.cumsum(1) / place).sum(1) / total
-
-# %% ../../nbs/15_evaluation.ipynb #dbde3668
-_all_ = ["RetrievalMetrics"]
-_ROLES = {"both": 0, "query": 1, "gallery": 2}
-
-
-def _metric_class():
-    "The class `RetrievalMetrics`; without torchmetrics, one that says what to install."
-    try:
-        from torchmetrics import Metric
-    except ImportError:
-        def refuse(self, *args, **kwargs):
-            raise ImportError("RetrievalMetrics needs torchmetrics, which is not installed: pip install torchmetrics")
-        return type("RetrievalMetrics", (), {"__init__": refuse, "__module__": __name__, "__doc__": refuse.__doc__})
-
-    class RetrievalMetrics(Metric):
-        """`evaluate` as a torchmetrics Metric: gathers embeddings over batches and processes, each image once.
-
-        Args:
-            metrics: names, as in `evaluate`.
-            ties, memory, include_query, normalize, alpha, weights, extra_fine, engine: as in `evaluate`.
-            **kwargs: of `torchmetrics.Metric`, e.g. `compute_on_cpu=True`.
-
-        `update(embeddings, labels, index=None, role="both")` takes a batch: (B, D) embeddings, (B,) or (B, L) labels, and (B,) the images'
-        numbers in the data set. Without numbers images are counted as they come, in a single process only. `role` is "query" or
-        "gallery" where those are two sets, each with numbers of its own. `compute()` gives a dict of scalar tensors, in Lightning
-        `self.log_dict(metric.compute())` at the end of an epoch, followed by `metric.reset()`.
-        """
-
-        full_state_update = False
-        is_differentiable = False
-        higher_is_better = True
-
-        def __init__(self, metrics=("mAP", "mAP@R", "R@1"), *, ties: str = "max", memory="1GB", include_query: bool = False, normalize=True,
-                     alpha: float = 1.0, weights=None, extra_fine: int = 0, engine: str = "auto", **kwargs):
-            super().__init__(**kwargs)
-            check_choice("ties", ties, TIES)
-            self.metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
-            self.options = {"ties": ties, "memory": memory, "include_query": include_query, "normalize": normalize, "alpha": alpha,
-                            "weights": weights, "extra_fine": extra_fine, "engine": engine}
-            for state in ("embeddings", "labels", "index", "role"):
-                self.add_state(state, default=[], dist_reduce_fx="cat")
-
-        def update(self, embeddings: Tensor, labels: Tensor, index: Tensor | None = None, role: str = "both") -> None:
-            "Add a batch."
-            check_choice("role", role, tuple(_ROLES))
-            if not isinstance(embeddings, Tensor) or embeddings.ndim != 2:
-                raise TypeError("embeddings must be a torch.Tensor of shape (images, dimensions)")
-            labels = torch.as_tensor(labels, device=embeddings.device)
-            _labels(labels, len(embeddings), "labels", "the embeddings")
-            if index is None:
-                if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
-                    raise ValueError("several processes need index=: a distributed sampler repeats images, and only their numbers in the data set tell")
-                seen = sum(int((part == _ROLES[role]).sum()) for part in self.role)
-                index = torch.arange(seen, seen + len(embeddings))
-            index = torch.as_tensor(index, device=embeddings.device)
-            if index.shape != labels.shape[:1] or index.is_floating_point():
-                raise ValueError(f"index must hold {len(embeddings)} integers, the images' numbers in the data set; got {index.dtype} {tuple(index.shape)}")
-            self.embeddings.append(embeddings.detach())
-            self.labels.append(labels.long())
-            self.index.append(index.long())
-            self.role.append(torch.full_like(index, _ROLES[role], dtype=torch.int64))
-
-        def forward(self, *args, **kwargs) -> None:
-            "Add a batch. A batch has no value of its own: its images are ranked against the whole set."
-            self.update(*args, **kwargs)
-
-        def compute(self) -> dict[str, Tensor]:
-            "Metrics of all images so far."
-            if not len(self.embeddings):
-                raise ValueError("there is nothing to evaluate: call update(embeddings, labels, index) first")
-            embeddings, labels, index, role = (torch.cat(state) if isinstance(state, (list, tuple)) else state
-                                               for state in (self.embeddings, self.labels, self.index, self.role))
-            sets = {code: _once(embeddings[role == code], labels[role == code], index[role == code]) for code in role.unique().tolist()}
-            if set(sets) == {0}:
-                found = evaluate(*sets[0], metrics=self.metrics, progress=False, **self.options)
-            elif set(sets) == {1, 2}:
-                found = evaluate(*sets[1], *sets[2], metrics=self.metrics, progress=False, **self.options)
-            else:
-                raise ValueError("roles do not fit together: give every batch the role 'both', or some 'query' and some 'gallery'")
-            return {name: torch.tensor(value, device=embeddings.device) for name, value in found.items()}
-
-    RetrievalMetrics.__qualname__ = "RetrievalMetrics"
-    return RetrievalMetrics
-
-
-def _once(embeddings: Tensor, labels: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    "Each image once, in the order of their numbers."
-    number, place = torch.unique(index, return_inverse=True)
-    first = torch.full_like(number, len(index)).scatter_reduce(0, place, torch.arange(len(index), device=index.device), "amin")
-    if not torch.equal(labels[first][place], labels):
-        image = int(index[(labels[first][place] != labels).reshape(len(labels), -1).any(1)][0])
-        raise ValueError(f"image {image} came with two different labels: index must be the image's number in the data set")
-    return embeddings[first], labels[first]
-
-
-def __getattr__(name: str):
-    if name == "RetrievalMetrics":  # made at first use: torchmetrics is not needed for anything else
-        globals()[name] = _metric_class()
-        return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with full_precision():
+        for part, scores in score_rows(queries, gallery, which, memory, cost, progress):
+            measure_block(scores, part, who, request, ties, worth_of, compiled, min(2 ** 18, memory // 512), values)
+    result = {name: mean_of(name, value) for name, value in values.items()}
+    return result | {"queries_skipped": int((who.counts[-1] == 0).sum())} | ({"per_query": values} if per_query else {})

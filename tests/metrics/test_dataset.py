@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
-import socket
 import sys
 import warnings
-from pathlib import Path
 
 import naive_metrics as naive
 import numpy as np
@@ -15,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings, strategies as st
 
-from smoothap_nb import (RetrievalMetrics, asi, average_precision, evaluate, evaluate_neighbours, h_ap, levels_from_labels, map_at_r, ndcg,
+from smoothap_nb import (asi, average_precision, evaluate, h_ap, levels_from_labels, map_at_r, ndcg,
                          nearest_neighbours, r_precision, recall_at_k, precision_at_k, relevance_from_levels, relevance_from_weights)
-from smoothap_nb.metrics import dataset as module
+from smoothap_nb.metrics import positives
 
 
 KS = (1, 3)
@@ -54,8 +51,8 @@ def same(one: dict, other: dict, atol: float = 1e-12) -> None:
 
 @pytest.fixture
 def sort_always(monkeypatch):
-    "The numba engine sorts every row, as it does with many positives."
-    monkeypatch.setattr(module._CountingEngine, "many", 0)
+    "Every row is sorted, as those with many positives are."
+    monkeypatch.setattr(positives, "FEW", 0)
 
 
 # ---------------------------------------------------------------------------------------------------------------- the definition
@@ -359,11 +356,12 @@ def test_a_gallery_on_disk_does_not_fill_memory(tmp_path):
 
 
 def test_without_numba_torch_does_it(monkeypatch):
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    assert module._engine("auto", torch.device("cpu"), 10 ** 9) is module._TorchEngine
-    monkeypatch.undo()
-    assert module._engine("auto", torch.device("cpu"), 10 ** 9) is module._CountingEngine
-    assert module._engine("auto", torch.device("cuda"), 10 ** 9) is module._TorchEngine
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    assert positives.may_compile("auto", cpu, 10 ** 9) and not positives.may_compile("auto", cuda, 10 ** 9)
+    monkeypatch.setattr(positives.importlib.util, "find_spec", lambda name: None)
+    assert not positives.may_compile("auto", cpu, 10 ** 9)
+    with pytest.raises(ImportError, match="pip install numba"):
+        positives.may_compile("numba", cpu, 1)
 
 
 def test_several_threads_give_the_same(monkeypatch):
@@ -465,172 +463,6 @@ def test_products_that_overflow_are_refused():
 def test_weights_that_leave_nothing_are_an_error():
     with pytest.raises(ValueError, match="relevance above 0"):
         evaluate(torch.eye(4), [[0, 0], [0, 1], [1, 2], [1, 3]], metrics="H-AP", weights=(0, 1))
-
-
-# ------------------------------------------------------------------------------------------------------------------- short lists
-
-def test_exact_neighbours_are_the_best_scores():
-    rows = unit_rows(50, 6, 15)
-    scores, found = nearest_neighbours(rows, 7, memory="20kB")
-    wanted = (rows @ rows.T).fill_diagonal_(-2).topk(7)
-    torch.testing.assert_close(scores, wanted.values)
-    assert torch.equal(found, wanted.indices)
-    inside = nearest_neighbours(rows[:5], 3, rows)[1]
-    assert inside[:, 0].tolist() == list(range(5))
-    assert torch.equal(nearest_neighbours(rows[:5], 7, rows, query_index=torch.arange(5))[1], found[:5])
-
-
-@pytest.mark.parametrize("kind", ["Flat", "IVF4,Flat"])
-def test_a_faiss_index_that_looks_everywhere_is_exact(kind):
-    pytest.importorskip("faiss")
-    rows = unit_rows(300, 6, 16).float()
-    exact, listed = nearest_neighbours(rows, 9), nearest_neighbours(rows, 9, index=kind, probes=4)
-    torch.testing.assert_close(exact[0], listed[0], rtol=0, atol=1e-5)
-    assert (exact[1] == listed[1]).double().mean() > 0.99
-    fewer = nearest_neighbours(rows[:9], 250, rows, index="IVF50,Flat", probes=1)
-    assert ((fewer[1] == -1) == fewer[0].isneginf()).all() and (fewer[1] == -1).any()
-
-
-@pytest.mark.parametrize("k", [1, 5, 59])
-def test_lists_give_the_metrics_that_they_can(k):
-    rows, labels = unit_rows(60, 6, 17), random_labels(60, 1, 20, 17)[:, 0]
-    listed = nearest_neighbours(rows, k)[1]
-    names = tuple(name for name in ("R@1", "R@5", "P@5") if int(name[2:]) <= k)
-    whole = evaluate(rows, labels, metrics=(*names, "mAP", "mAP@R", "R-precision"), per_query=True)
-    short = evaluate_neighbours(listed, labels, metrics=(*names, "mAP"), per_query=True)
-    for name in names:
-        np.testing.assert_allclose(short["per_query"][name], whole["per_query"][name], atol=1e-12)
-    assert short["queries_skipped"] == whole["queries_skipped"]
-    assert (short["per_query"]["mAP"] <= whole["per_query"]["mAP"] + 1e-12)[~np.isnan(whole["per_query"]["mAP"])].all()
-    if k == 59:
-        full = evaluate_neighbours(listed, labels, metrics=("mAP", "mAP@R", "R-precision"))
-        assert all(full[name] == pytest.approx(whole[name], abs=1e-12) for name in ("mAP", "mAP@R", "R-precision"))
-
-
-def test_bad_lists_are_named():
-    rows, labels = unit_rows(12, 4, 18), torch.arange(12) % 3
-    listed = nearest_neighbours(rows, 2)[1]
-    for arguments, words in (((listed.float(), labels), "integers"), ((listed, labels[:5]), "length 5"), ((listed + 20, labels), "-1 ... 11"),
-                             ((torch.arange(12)[:, None], labels), "their own query"), ((listed, labels, None, ("mAP@R",)), "need lists as long as"),
-                             ((listed, labels, None, ("R@3",)), "R@3"), ((listed, labels, None, ("NDCG",)), "cut short"),
-                             ((listed, torch.arange(12)), "no query has a positive")):
-        with pytest.raises(ValueError, match=words):
-            evaluate_neighbours(*arguments)
-    for k in (0, 12, 1.5):
-        with pytest.raises(ValueError, match="k must be a whole number from 1 to 11"):
-            nearest_neighbours(rows, k)
-
-
-def test_faiss_missing_or_asked_for_nonsense(monkeypatch):
-    rows = unit_rows(12, 4, 18)
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ImportError, match="pip install faiss-cpu"):
-        nearest_neighbours(rows, 2, index="Flat")
-    monkeypatch.undo()
-    pytest.importorskip("faiss")
-    with pytest.raises(ValueError, match="FAISS does not know the index 'Nonsense'"):
-        nearest_neighbours(rows, 2, index="Nonsense")
-
-
-# ------------------------------------------------------------------------------------------------------------- in a training loop
-
-def test_batches_and_padding_change_nothing():
-    rows, labels = unit_rows(50, 6, 19), random_labels(50, 2, 4, 19)
-    metric = RetrievalMetrics(("mAP", "H-AP"), alpha=2.0)
-    for part in (*torch.randperm(50, generator=torch.Generator().manual_seed(1)).split(16), torch.arange(7)):
-        assert metric(rows[part], labels[part], index=part) is None
-    wanted = evaluate(rows, labels, metrics=("mAP", "H-AP"), alpha=2.0)
-    found = metric.compute()
-    assert list(found) == list(wanted) and all(found[name].item() == pytest.approx(wanted[name], abs=1e-6) for name in wanted)
-    metric.reset()
-    with pytest.raises(ValueError, match="call update"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        metric.compute()
-
-
-def test_images_without_numbers_are_counted_as_they_come():
-    rows, labels = unit_rows(20, 6, 20), random_labels(20, 1, 4, 20)[:, 0]
-    metric = RetrievalMetrics("mAP")
-    for part in torch.arange(20).split(6):
-        metric.update(rows[part], labels[part])
-    assert metric.compute()["mAP"].item() == pytest.approx(evaluate(rows, labels)["mAP"], abs=1e-6)
-
-
-def test_queries_and_gallery_as_roles():
-    rows, labels = unit_rows(30, 6, 21), random_labels(30, 1, 4, 21)[:, 0]
-    metric = RetrievalMetrics(("mAP", "R@1"))
-    metric.update(rows[:10], labels[:10], torch.arange(10), role="query")
-    metric.update(rows[10:], labels[10:], torch.arange(20), role="gallery")
-    wanted = evaluate(rows[:10], labels[:10], rows[10:], labels[10:], metrics=("mAP", "R@1"))
-    assert metric.compute()["mAP"].item() == pytest.approx(wanted["mAP"], abs=1e-6)
-    metric.update(rows[:2], labels[:2], torch.arange(2), role="both")
-    with pytest.raises(ValueError, match="roles do not fit together"):
-        metric.compute()
-
-
-def test_a_metric_refuses_what_does_not_fit():
-    metric = RetrievalMetrics()
-    with pytest.raises(ValueError, match="length 1"):
-        metric.update(ROWS, [0])
-    with pytest.raises(ValueError, match="index must hold 4 integers"):
-        metric.update(ROWS, LABELS, torch.arange(3))
-    with pytest.raises(ValueError, match="role must be one of"):
-        metric.update(ROWS, LABELS, role="test")
-    metric.update(ROWS, LABELS, torch.arange(4))
-    metric.update(ROWS, [0, 1, 1, 1], torch.arange(4))
-    with pytest.raises(ValueError, match="image 1 came with two different labels"):
-        metric.compute()
-
-
-def test_a_metric_survives_pickling_and_is_a_torchmetrics_metric():
-    import torchmetrics
-
-    metric = RetrievalMetrics("R@1", ties="min")
-    metric.update(ROWS, LABELS)
-    copy = pickle.loads(pickle.dumps(metric))
-    assert isinstance(copy, torchmetrics.Metric) and copy.compute() == metric.compute()
-
-
-def test_without_torchmetrics_the_name_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torchmetrics", None)
-    with pytest.raises(ImportError, match="pip install torchmetrics"):
-        module._metric_class()()
-
-
-def _one_process(rank: int, port: int, rows, labels, path: str) -> None:
-    import torch.distributed as dist
-    from torch.utils.data import DistributedSampler
-
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    metric = RetrievalMetrics(("mAP", "R@1"))
-    part = torch.tensor(list(DistributedSampler(range(len(rows)), 2, rank, shuffle=True, seed=3)))
-    try:
-        metric.update(rows[part], labels[part])
-        raise AssertionError("several processes need the index")
-    except ValueError as error:
-        assert "index=" in str(error)
-    for batch in part.split(5):
-        metric.update(rows[batch], labels[batch], index=batch)
-    found = metric.compute()
-    torch.save({"found": found, "given": len(part)}, f"{path}/{rank}.pt")
-    dist.destroy_process_group()
-
-
-@pytest.mark.slow
-def test_two_processes_with_an_odd_number_of_images(tmp_path):
-    "The sampler gives each process 12 of 23 images: one comes twice."
-    import torch.multiprocessing as mp
-
-    rows, labels = unit_rows(23, 5, 22).float(), random_labels(23, 1, 5, 22)[:, 0]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(_one_process, (port, rows, labels, str(tmp_path)), nprocs=2)
-    wanted = evaluate(rows, labels, metrics=("mAP", "R@1"))
-    for rank in range(2):
-        saved = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
-        assert saved["given"] == 12
-        assert all(saved["found"][name].item() == pytest.approx(wanted[name], abs=1e-6) for name in wanted)
 
 
 # ------------------------------------------------------------------------------------------------------------------------- CUDA
