@@ -158,6 +158,70 @@ def described(obj, name: str) -> list[str]:
     return out
 
 
+@functools.cache
+def shown() -> dict[str, dict]:
+    "Formulas and examples of the names that have them."
+    import tomllib
+
+    return tomllib.loads((ROOT / "tools" / "reference.toml").read_text(encoding="utf-8"))
+
+
+def example(name: str) -> str:
+    "Three lines that run: a loss in somebody's loop, or a metric of one ranking."
+    facts = shown()[name]
+    if "example" in facts:
+        labels = "torch.stack([torch.arange(8) // 4, torch.arange(8) // 2], 1)" if facts.get("hierarchical") else "torch.arange(8) // 2"
+        return (f"embeddings, labels = torch.randn(8, 16, requires_grad=True), {labels}\n"
+                f"loss_fn = {facts['example']}\nloss_fn(embeddings, labels).backward()")
+    scores = "scores = torch.tensor([[.9, .7, .6, .4]])"
+    if name in ("h_ap", "ndcg", "asi"):
+        levels = "levels = torch.tensor([[2, 0, 1, 0]])"
+        return f"{scores}\n{levels}\n{name}(scores, {'relevance_from_levels(levels)' if name == 'h_ap' else 'levels'})"
+    k = ", 2" if name.endswith("_at_k") else ""
+    return f"{scores}\nrelevance = torch.tensor([[True, False, True, False]])\n{name}(scores, relevance{k})"
+
+
+@functools.cache
+def section_of(module: str, name: str) -> tuple[str, str] | None:
+    "The lesson's file and the heading under which a name is defined; None where no lesson defines it."
+    import json
+
+    lesson = lesson_of(module)
+    if lesson is None:
+        return None
+    heading = ""
+    for cell in json.loads(lesson.read_text(encoding="utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            heading = next(iter(re.findall(r"(?m)^##+ (.+)$", text)[::-1]), heading)
+        elif re.search(rf"(?m)^(?:def|class) {name}\b", text):
+            return lesson.name, heading
+    return None
+
+
+def formula_and_example(module: str, name: str) -> list[str]:
+    "What stands above the docstring: the definition, how to call it, and where it is derived."
+    out = []
+    if name in shown():
+        facts = shown()[name]
+        out += ["$$" + facts["formula"] + "$$", ""]
+        out += ["```python", *example(name).splitlines(), "```", ""]
+        out += [facts["ties"], ""] if "ties" in facts else []
+    found = section_of(module, name)
+    if found and found[1]:
+        out += [f"Derived in [{lesson_title(ROOT / 'nbs' / found[0])}: {found[1]}](../../nbs/{found[0]}#{found[1].replace(' ', '-')}).", ""]
+    return out
+
+
+def calls(obj) -> list[str]:
+    "How an embedding loss is called, where its base class says it."
+    bases = [str(base) for base in getattr(obj, "bases", [])]
+    if "forward" in obj.members or not any(base.endswith("RankingLoss") or base.endswith("_BlackboxLoss") for base in bases):
+        return []
+    return ["```python", "loss_fn(embeddings, labels, indices_tuple=None, ref_emb=None, ref_labels=None, *, query_index=None)", "```", "",
+            f"The call is that of every embedding loss: see [`RankingLoss.forward`]({page_of('losses.base')}.md#RankingLoss).", ""]
+
+
 def entry(module: str, name: str) -> list[str]:
     "One public name."
     obj = public_object(module, name)
@@ -165,8 +229,10 @@ def entry(module: str, name: str) -> list[str]:
     out = [f"## {name}", ""]
     if obj.is_function or obj.is_class:
         out += ["```python", ("class " if obj.is_class else "") + signature(obj, name), "```", ""]
+    out += formula_and_example(module, name)
     out += described(obj, name)
     if obj.is_class:
+        out += calls(obj)
         for method, function in obj.members.items():
             if method.startswith("_") or method in HOOKS or not function.is_function or function.docstring is None:
                 continue

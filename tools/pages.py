@@ -30,6 +30,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
+import api
 import home
 import links
 from quarto_filter import ROOT, joined, reader_notebook, repository
@@ -326,6 +327,7 @@ def build(site: Path) -> list[str]:
         shutil.rmtree(site)
     (site / "assets").mkdir(parents=True)
     home.write()
+    api.write()
     pages = [fill(page) for page in order()]
     template = (HERE / "pages.html").read_text(encoding="utf-8")
     for page in pages:

@@ -22,6 +22,7 @@ import api
 import links
 import notebooks
 import pages
+import site_check
 
 PUBLIC = [(module, name) for module, names in api.public_names().items() for name in names]
 SOURCES = [page.source for page in pages.order()]
@@ -148,6 +149,17 @@ def test_the_reference_is_written_once_and_leads_to_lessons_and_back():
         assert f"../docs/api/{api.page_of(module)}.md" in shown and "colab.research.google.com/github/" in shown and f"/nbs/{home.name}" in shown
 
 
+@pytest.mark.parametrize("name", sorted(api.shown()))
+def test_the_example_of_the_reference_runs(name):
+    import torch
+
+    import smoothap_nb
+
+    assert name in smoothap_nb.__all__, f"tools/reference.toml shows {name}, which is no public name"
+    exec(api.example(name), {"torch": torch, **{n: getattr(smoothap_nb, n) for n in smoothap_nb.__all__}})
+    assert pages.formula(api.shown()[name]["formula"], "block").startswith("<div"), "the formula cannot be drawn"
+
+
 # --- links of the built pages ------------------------------------------------------------------------------------------------
 
 def test_dead_links_are_mended_or_named(tmp_path):
@@ -197,8 +209,6 @@ def test_formulas_become_mathml():
 
 
 def test_the_check_of_a_built_site_sees_what_a_reader_trips_over():
-    import site_check
-
     rendered = {"nbs/01_ranking.ipynb"}
     lines = site_check.known_cell(ROOT / "nbs" / "01_ranking.ipynb")
     block = lambda text: "<pre><code>" + text.replace("&", "&amp;").replace("<", "&lt;") + "</code></pre>"
@@ -254,9 +264,8 @@ def browser(chromium):
 
 @pytest.fixture(scope="module")
 def axe():
-    "The source of axe-core, as a pip package ships it."
-    package = pytest.importorskip("axe_playwright_python", reason="axe-core comes with pip install axe-playwright-python")
-    return (Path(package.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+    pytest.importorskip("axe_playwright_python", reason="axe-core comes with pip install axe-playwright-python")
+    return site_check.axe_source()
 
 
 HREFS = [page.href for page in pages.order()]
@@ -273,52 +282,32 @@ def test_pages_are_built_whole(site):
         assert 'class="tex"' not in text, f"{href} has a formula that could not be converted"
 
 
-# axe needs half a minute for a lesson's 20,000 elements, most of them coloured words of code: of each kind a few are looked at.
-THIN = """() => {
-    const seen = {};
-    const few = (key, most) => (seen[key] = (seen[key] || 0) + 1) <= most;
-    document.querySelectorAll('.highlight span[class]').forEach(e => { if (!few('code ' + e.className, 3)) e.replaceWith(e.textContent); });
-    document.querySelectorAll('math').forEach(e => { if (!few('math', 10)) e.replaceWith('x'); });
-    document.querySelectorAll('svg').forEach(e => { if (!few('svg', 3)) e.replaceChildren(); });
-}"""
+@pytest.mark.browser
+@pytest.mark.parametrize("href", HREFS)
+def test_page_works_on_a_phone(browser, address, axe, href):
+    assert site_check.look(browser, address, href, 390, "light", axe)[0] == []
 
 
-def findings(tab, options):
-    "What axe-core calls serious or critical."
-    found = tab.evaluate(f"axe.run(document, {{...{options}, resultTypes: ['violations']}}).then(r => r.violations.map(v => "
-                         "[v.impact, v.id, v.nodes.length, v.nodes[0].html.slice(0, 200), v.nodes[0].failureSummary]))")
-    return [f for f in found if f[0] in ("serious", "critical")]
+TEN = ["index.html", "nbs/00_why.html", "nbs/01_ranking.html", "nbs/03_smooth_ap.html", "nbs/05_blackbox.html", "nbs/20_reproduction.html",
+       "docs/start.html", "docs/benchmarks.html", "docs/reproduction.html", "docs/api/losses-smooth.html"]
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("href", HREFS)
-def test_page_works_in_a_browser(browser, address, axe, href):
-    "No console error, nothing missing, every slider moves its picture, no sideways scroll on a phone, no serious finding of axe in either theme."
-    problems = []
-    tab = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce").new_page()
-    tab.on("console", lambda m: problems.append(f"console: {m.text}") if m.type == "error" else None)
-    tab.on("pageerror", lambda e: problems.append(f"error: {e}"))
-    tab.on("requestfailed", lambda r: problems.append(f"failed: {r.url}"))
-    tab.on("request", lambda r: problems.append(f"fetches from outside: {r.url}") if not r.url.startswith((address, "data:", "blob:")) else None)
-    tab.on("response", lambda r: problems.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
-    try:
-        tab.goto(f"{address}/{href}")
-        assert tab.evaluate("[...document.querySelectorAll('img')].filter(i => !i.alt.trim() && !i.closest('button, [aria-label]') || i.complete && !i.naturalWidth).map(i => i.src.slice(0, 80))") == []
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark"), (1280, "dark")])
+@pytest.mark.parametrize("href", TEN)
+def test_ten_pages_work_in_every_width_and_theme(browser, address, axe, href, width, theme):
+    assert site_check.look(browser, address, href, width, theme, axe)[0] == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("href", [h for h in HREFS if h.startswith("nbs/") or h == "index.html"])
+def test_every_slider_moves_its_picture(browser, address, href):
+    with site_check.opened(browser, address, href, 1280, "light") as (tab, problems):
         for player in tab.locator("figure.player").all():
             moves(tab, player)
         for lab in tab.locator(".ranklab").all():
             lab_moves(tab, lab)
-        tab.set_viewport_size({"width": 390, "height": 800})
-        assert tab.evaluate("document.documentElement.scrollWidth") <= 390, "the page scrolls sideways on a phone"
-        tab.set_viewport_size({"width": 1280, "height": 900})
-        tab.evaluate(axe)
-        tab.evaluate(THIN)
-        assert findings(tab, "{}") == [], "in light colours"
-        tab.locator("#theme").click()
-        assert findings(tab, "{runOnly: ['color-contrast']}") == [], "in dark colours"
-    finally:
-        tab.context.close()
-    assert problems == []
+        assert problems == []
 
 
 def moves(tab, player):
