@@ -17,6 +17,9 @@ import torch
 from smoothap_nb import (ClusterLoss, CSLLoss, HAPLoss, HAPPIERLoss, ROADMAPLoss, SmoothAPLoss, SoftBinAPLoss, SupAPLoss, ap_at_level, asi,
                          average_precision, calibration_loss, evaluate, evaluate_revisited, h_ap, levels_from_labels, ndcg, relevance_from_levels,
                          relevance_from_weights, smooth_ap, smooth_h_ap, soft_bin_ap, step_lower, step_upper, sup_ap)
+from smoothap_nb import RecallAtKLoss, SmoothNDCGLoss, SupNDCGLoss, SupRecallLoss, recall_at_k_surrogate
+from smoothap_nb.losses.beyond_ap import recall_of_ranks, smooth_ranks
+from smoothap_nb.losses.long_lists import find_positives
 from smoothap_nb import BlackboxAPLoss, FastAPLoss, MapLoss, RecallLoss, blackbox_ap, blackbox_ranks, fast_ap, recall_loss
 
 OURS = Path(__file__).parent / "vectors"
@@ -789,3 +792,47 @@ def test_fastap_of_pytorch_metric_learning(case):
     close(loss, outputs["pml_loss"], 1e-12, "loss")
     smooth = ~at_a_kink(torch.nn.functional.normalize(embeddings.detach(), dim=1), bins)
     close(embeddings.grad[smooth], tensor(outputs["pml_grad_embeddings"])[smooth], 1e-9, "gradient")
+
+
+# ------------------------------------------------------------------------------------------------- recall at k, SupRank's recall and NDCG
+
+@replay("rs_at_k")
+def test_recall_at_k_of_its_authors(case):
+    "The released code keeps the query among the competitors and leaves it out of the positives: include_query=True."
+    params, outputs = case["params"], case["outputs"]
+    embeddings, labels = leaf(case["inputs"]["embeddings"]), torch.tensor(case["inputs"]["labels"])
+    same = (labels[:, None] == labels).fill_diagonal_(False)
+    recall = recall_at_k_surrogate(embeddings @ embeddings.T, same, params["k"], params["tau"], params["k_temperatures"])
+    close(recall, outputs["per_query_recall"], 1e-12, "recall of each query")
+    module = RecallAtKLoss(params["k"], params["tau"], params["k_temperatures"], include_query=True, normalize=False)
+    loss = module(embeddings, labels)
+    loss.backward()
+    close(loss, outputs["loss"], 1e-12, "loss")
+    close(embeddings.grad, outputs["grad_embeddings"], 1e-10, "gradient")
+
+
+def suprank_loss(params):
+    "Our module for a case; SmoothRecallLoss has no module of its own."
+    steps = {name: params[name] for name in ("tau", "rho", "delta", "offset", "start") if name in params}
+    shared = {"include_query": True, "normalize": False}
+    return {"SupRecallLoss": lambda: SupRecallLoss(params["at_k"], temperature=params["temp"], **steps, **shared),
+            "SmoothNDCGLoss": lambda: SmoothNDCGLoss(params["tau"], **shared), "SupNDCGLoss": lambda: SupNDCGLoss(**steps, **shared)}[params["loss"]]()
+
+
+@replay("suprank_recall_ndcg")
+def test_recall_and_ndcg_of_suprank(case):
+    params, outputs = case["params"], case["outputs"]
+    embeddings, labels = leaf(case["inputs"]["embeddings"]), torch.tensor(case["inputs"]["labels"])
+    if params["loss"] == "SmoothRecallLoss":
+        fine = labels[:, 0]
+        positives = find_positives(fine[:, None] == fine)
+        losses = 1 - recall_of_ranks(smooth_ranks(embeddings @ embeddings.T, positives, params["tau"]), positives, params["at_k"], params["temp"])
+        close(losses, outputs["per_query_loss"], 1e-12, "loss of each query")
+        loss = losses.mean()
+    else:
+        module = suprank_loss(params)
+        loss = module(embeddings, labels.flip(1) if module.hierarchical else labels[:, 0])
+    loss.backward()
+    ndcg_like = "NDCG" in params["loss"]
+    close(loss, outputs["loss"], 1e-7 if ndcg_like else 1e-12, "loss")
+    close(embeddings.grad, outputs["grad_embeddings"], 1e-7 if ndcg_like else 1e-10, "gradient")

@@ -5,24 +5,16 @@
 # %% ../../nbs/08_surrogates.ipynb #570da013
 from __future__ import annotations
 
-from typing import Sequence
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..checks import check_count, check_number, check_relevance, check_scores
+from .base import RankingLoss
 from .fastap import _fast_ap
 from .hierarchical import StepSettings, unchecked_smooth_h_ap
-from ..metrics.graded import common_levels
-from .base import RankingLoss, mean_over_queries
-from smoothap_nb.checks import (
-    check_count, check_embeddings, check_labels, check_levels, check_positive, check_relevance, check_scores,
-)
-from ..similarity import cosine_scores
 
 # %% auto #0
-__all__ = ['sup_ap', 'SupAPLoss', 'calibration_loss', 'CalibrationLoss', 'ROADMAPLoss', 'soft_bin_ap', 'SoftBinAPLoss',
-           'csl_loss', 'CSLLoss']
+__all__ = ['sup_ap', 'SupAPLoss', 'calibration_loss', 'CalibrationLoss', 'ROADMAPLoss', 'soft_bin_ap', 'SoftBinAPLoss']
 
 # %% ../../nbs/08_surrogates.ipynb #d8784d4e
 def sup_ap(scores: Tensor, relevance: Tensor, tau: float = 0.01, rho: float | None = 100.0, delta: float | None = 0.05,
@@ -95,12 +87,6 @@ class SupAPLoss(RankingLoss):
         return f"{named}, ties={self.steps.ties!r}, {super().extra_repr()}"
 
 # %% ../../nbs/08_surrogates.ipynb #e9620a99
-def _check_number(name: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -float("inf") < value < float("inf"):
-        raise ValueError(f"{name} must be a finite number, got {value!r}")
-    return value
-
-
 def calibration_loss(scores: Tensor, relevance: Tensor, pos_margin: float = 0.9, neg_margin: float = 0.6,
                      validate: bool = False) -> Tensor:
     """Hinge that gives all queries one common scale: positives above `pos_margin`, negatives below `neg_margin` (ROADMAP).
@@ -120,7 +106,7 @@ def calibration_loss(scores: Tensor, relevance: Tensor, pos_margin: float = 0.9,
     Raises:
         TypeError, ValueError: scores or relevance that do not fit, a margin that is not finite.
     """
-    _check_number("pos_margin", pos_margin), _check_number("neg_margin", neg_margin)
+    check_number("pos_margin", pos_margin), check_number("neg_margin", neg_margin)
     scores = check_scores(scores, validate)
     return _calibration_loss(scores, check_relevance(relevance, scores), pos_margin, neg_margin)
 
@@ -149,7 +135,7 @@ class CalibrationLoss(RankingLoss):
 
     def __init__(self, pos_margin: float = 0.9, neg_margin: float = 0.6, *, normalize: bool = True, validate: bool = False):
         super().__init__(normalize=normalize, validate=validate)
-        self.pos_margin, self.neg_margin = _check_number("pos_margin", pos_margin), _check_number("neg_margin", neg_margin)
+        self.pos_margin, self.neg_margin = check_number("pos_margin", pos_margin), check_number("neg_margin", neg_margin)
 
     def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
         return _calibration_loss(scores, target, self.pos_margin, self.neg_margin).expand(len(scores))  # of the batch: the same for each
@@ -184,7 +170,7 @@ class ROADMAPLoss(nn.Module):
                  validate: bool = False):
         super().__init__()
         for name, weight in (("sup_ap_weight", sup_ap_weight), ("calibration_weight", calibration_weight)):
-            if _check_number(name, weight) < 0:
+            if check_number(name, weight) < 0:
                 raise ValueError(f"{name} must be at least 0, got {weight!r}")
         self.sup_ap_weight, self.calibration_weight = sup_ap_weight, calibration_weight
         self.sup_ap = SupAPLoss(tau, rho, delta, offset, start, ties, include_query=include_query, normalize=normalize, validate=validate)
@@ -259,123 +245,3 @@ class SoftBinAPLoss(RankingLoss):
 
     def extra_repr(self) -> str:
         return f"centres={self.centres}, {super().extra_repr()}"
-
-# %% ../../nbs/08_surrogates.ipynb #7a848baf
-def csl_loss(scores: Tensor, levels: Tensor, margins: Sequence[float], scale: float = 32.0, validate: bool = False) -> Tensor:
-    """Cross-scale learning: an image's own class beats the classes of other groups, by a margin per level (Sun et al. 2021, DyML).
-
-    For each level l the classes that share fewer than l levels with the image are its negatives; the positive is always its own
-    fine class:  softplus(logsumexp(scale * negatives) + logsumexp(-scale * own) + scale * margins[l - 1]), summed over the levels.
-
-    Args:
-        scores: (N, C) similarity of each image to each fine class.
-        levels: (N, C) integers, how many levels an image shares with a class: 0 (none) to L (its own class).
-        margins: L margins in score units, coarse to fine.
-        scale: inverse temperature, > 0.
-        validate: look for NaN and infinity on CUDA too (on a CPU always).
-
-    Returns:
-        (N,) losses, >= 0; NaN for an image whose own class is missing.
-
-    Raises:
-        TypeError, ValueError: scores or levels that do not fit, a setting out of range.
-    """
-    check_positive("scale", scale)
-    scores, margins = check_scores(scores, validate), _check_margins(margins)
-    check_levels(levels, scores)
-    if (validate or levels.device.type == "cpu") and levels.numel() and levels.max() > len(margins):
-        raise ValueError(f"levels reach {int(levels.max())}, but there are {len(margins)} margins: give one per level, coarse to fine")
-    return _csl_loss(scores, levels, margins, scale)
-
-
-def _check_margins(margins: Sequence[float]) -> tuple[float, ...]:
-    margins = tuple(float(_check_number("margins", value)) for value in margins)
-    if not margins:
-        raise ValueError("margins are empty: one per level is needed")
-    return margins
-
-
-def _csl_loss(scores: Tensor, levels: Tensor, margins: Sequence[float], scale: float) -> Tensor:
-    "`csl_loss` without checks."
-    nothing = -1e30  # exp of it is 0, and unlike -inf it leaves no NaN behind where a level has no negative
-    logits, own = scale * scores, levels == len(margins)
-    pull = (-logits).masked_fill(~own, nothing).logsumexp(1)
-    losses = sum(F.softplus(logits.masked_fill(levels >= level, nothing).logsumexp(1) + pull + scale * margin)
-                 for level, margin in enumerate(margins, start=1))
-    return torch.where(own.any(1), losses, torch.nan)
-
-# %% ../../nbs/08_surrogates.ipynb #d1d47111
-class CSLLoss(nn.Module):
-    """Cross-scale learning with one learned proxy per fine class (Sun et al. 2021; a baseline of HAPPIER's tables).
-
-    Called as ``loss(embeddings, labels)`` with labels (N, L), coarse to fine.
-
-    Args:
-        class_labels: (C, L) integers, coarse to fine: the label of each fine class, one row a class; ``labels.unique(dim=0)`` of the
-            training set gives it.
-        dim: dimensions of the embeddings.
-        margins: one per level in score units, coarse to fine. Default: 0.45 down to 0.25 in equal steps, as published for two and
-            three levels (SOP, iNat-base; DyML); the published run on seven levels (iNat-full) used 0.75 down to 0.15.
-        scale: inverse temperature, > 0.
-        normalize: scale embeddings to length 1 (proxies always are).
-        validate: look for NaN and infinity on CUDA too (on a CPU always).
-
-    Raises:
-        TypeError, ValueError: class labels that are not integers, not (C, L), repeated, or a setting out of range; on a call, a label
-            without a proxy.
-    """
-
-    hierarchical = True  # labels are (N, L)
-
-    def __init__(self, class_labels: Tensor, dim: int, margins: Sequence[float] | None = None, scale: float = 32.0, *,
-                 normalize: bool = True, validate: bool = False):
-        super().__init__()
-        class_labels = check_labels(class_labels, class_labels, "class_labels", hierarchical=True)
-        different, (classes, count) = len(class_labels.unique(dim=0)), class_labels.shape
-        if different != classes or not classes:
-            raise ValueError(f"class_labels hold {classes} rows, {different} of them different: one row per class is needed, "
-                             "e.g. labels.unique(dim=0)")
-        self.margins = _check_margins([0.45 - 0.2 * level / max(1, count - 1) for level in range(count)] if margins is None else margins)
-        if len(self.margins) != count:
-            raise ValueError(f"there are {len(self.margins)} margins and {count} levels: give one margin per level, coarse to fine")
-        self.dim, self.scale, self.normalize, self.validate = check_count("dim", dim), check_positive("scale", scale), normalize, validate
-        self.register_buffer("class_labels", class_labels.clone())
-        self.proxies = nn.Parameter(torch.empty(classes, dim).uniform_(-1 / dim ** 0.5, 1 / dim ** 0.5))
-
-    def parameter_group(self, **options) -> dict:
-        "The proxies as a parameter group for an optimiser, with options of their own: ``loss.parameter_group(lr=0.1, weight_decay=0)``."
-        return {"params": [self.proxies], **options}
-
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb: Tensor | None = None,
-                ref_labels: Tensor | None = None, *, query_index: Tensor | None = None) -> Tensor:
-        """Mean loss over the batch.
-
-        Args:
-            embeddings: (N, dim) floating point.
-            labels: (N, L) integers, coarse to fine, each a row of `class_labels`.
-            indices_tuple: must be None.
-            ref_emb, ref_labels, query_index: not used, since each embedding is compared with the proxies alone; here for the shared call.
-
-        Returns:
-            scalar loss.
-
-        Raises:
-            TypeError, ValueError: what does not fit is named, and how to mend it.
-        """
-        if indices_tuple is not None:
-            raise ValueError("indices_tuple is not used: every embedding is compared with every proxy. Drop the miner, or pass None")
-        embeddings = check_embeddings(embeddings, "embeddings", self.validate)
-        labels = check_labels(labels, embeddings, "labels", hierarchical=True)
-        if embeddings.shape[1] != self.dim:
-            raise ValueError(f"the embeddings have {embeddings.shape[1]} dimensions, the proxies have {self.dim}: pass dim={embeddings.shape[1]}")
-        if labels.shape[1] != len(self.margins):
-            raise ValueError(f"labels have {labels.shape[1]} levels, class_labels have {len(self.margins)}")
-        scores = cosine_scores(F.normalize(embeddings, dim=1) if self.normalize else embeddings, F.normalize(self.proxies, dim=1),
-                               normalize=False)
-        losses = _csl_loss(scores, common_levels(labels, self.class_labels, torch.int64), self.margins, self.scale)
-        if (self.validate or losses.device.type == "cpu") and losses.isnan().any():
-            raise ValueError(f"labels hold {labels[losses.isnan()][0].tolist()}, which is not among the {len(self.class_labels)} class_labels")
-        return mean_over_queries(losses)
-
-    def extra_repr(self) -> str:
-        return f"classes={len(self.class_labels)}, dim={self.dim}, margins={self.margins}, scale={self.scale}"

@@ -15,7 +15,8 @@ __all__ = ['LOSSES', 'LOSSES_WITHOUT_GALLERY', 'loss_from_config', 'Objective']
 LOSSES = {  # name in an experiment: (class, whether it takes the labels of all levels)
     "smooth_ap": ("SmoothAPLoss", False), "sup_ap": ("SupAPLoss", False), "roadmap": ("ROADMAPLoss", False), "soft_bin_ap": ("SoftBinAPLoss", False),
     "recall": ("RecallLoss", False), "blackbox_ap": ("BlackboxAPLoss", False), "fast_ap": ("FastAPLoss", False),
-    "calibration": ("CalibrationLoss", False), "cluster": ("ClusterLoss", False),
+    "recall_at_k": ("RecallAtKLoss", False), "sup_recall": ("SupRecallLoss", False), "pnp": ("PNPLoss", False),
+    "smooth_ndcg": ("SmoothNDCGLoss", True), "sup_ndcg": ("SupNDCGLoss", True), "calibration": ("CalibrationLoss", False), "cluster": ("ClusterLoss", False),
     "h_ap": ("HAPLoss", True), "happier": ("HAPPIERLoss", True), "csl": ("CSLLoss", True),
 }
 
