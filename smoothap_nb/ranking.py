@@ -30,7 +30,7 @@ def pairwise_differences(scores: Tensor) -> Tensor:
     scores = check_scores(scores)
     return scores[:, None, :] - scores[:, :, None]
 
-# %% ../nbs/01_ranking.ipynb #5fdddfc7
+# %% ../nbs/01_ranking.ipynb #c371107a
 def sort_rows(values: Tensor) -> tuple[Tensor, Tensor]:
     "Rows in ascending order, and which column each value came from."
     if values.device.type != "cpu":

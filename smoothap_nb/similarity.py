@@ -1,6 +1,6 @@
 """Similarity of embeddings: cosine scores in float32 or float64, with a backward that costs one product less than autograd's.
 
-Lesson 04 derives both backward rules.
+Lesson 04 derives the backward of a row of length 1, lesson 04b the product's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def compare_rows(embeddings: Tensor, ref_emb: Tensor, normalize: bool, leave_out
 
 
 class SelfScores(torch.autograd.Function):
-    """X @ X.T with one product in its backward, (G + G.T) @ X, where autograd takes two; lesson 04 derives it.
+    """X @ X.T with one product in its backward, (G + G.T) @ X, where autograd takes two; lesson 04b derives it.
 
     With `leave_out` the diagonal is -inf and gets no gradient: each row is absent from its own ranking.
     """

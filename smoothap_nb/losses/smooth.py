@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .gradient import unchecked_smooth_ap  # the same function with its gradient in closed form: lesson 04
+from .gradient import unchecked_smooth_ap  # the same function with its gradient in closed form: lessons 04 and 04b
 from .base import RankingLoss
 from ..checks import check_positive, check_relevance, check_scores
 

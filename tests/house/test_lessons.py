@@ -51,6 +51,8 @@ def test_lessons_that_are_mentioned_exist(path):
 RESHAPED = [  # lessons that hold the limits of a lesson: 40 to 70 cells, short code, checks, prose between; the list only grows
     "01_ranking",
     "02_average_precision",
+    "03_smooth_ap",
+    "04_gradient",
 ]
 
 
