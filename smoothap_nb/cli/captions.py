@@ -25,8 +25,20 @@ def captions(
         int, typer.Option(help="Of each training; 700 is the comparison of lesson 30, about 100 seconds.")
     ] = 700,
     runs: Annotated[Path, typer.Option(help="Folder that keeps the networks of draw 0.")] = Path("runs/captions"),
+    published: Annotated[
+        bool,
+        typer.Option("--published", help="Print the settings of Bleeker and de Rijke with their sources; run nothing."),
+    ] = False,
 ) -> None:
     "Train pictures and words on one sphere, loss against loss; measured on characters that were never seen."
+    if published:
+        from ..reproduction.captions import caption_registry, why_not_run
+
+        for name, entry in caption_registry().items():
+            say(f"{name} ({why_not_run(name) or entry.printed})")
+            for key, value in entry.settings.items():
+                say(f"    {key:<20}{value!s:<32}{entry.sources[key]}")
+        return
     from ..train.captions import CONTENDERS, compare
 
     compare(record_to, seeds, contender or tuple(CONTENDERS), runs, {"steps": steps}, say)

@@ -153,6 +153,23 @@ def glyph_vocabulary(names: Iterable[str], least: int = 10) -> Vocabulary:
     )
 
 
+def word_vocabulary(captions: Iterable[Sequence[str]], least: int = 4) -> Vocabulary:
+    """The words of at least `least` captions, in the order of the alphabet (VSE++ takes 4).
+
+    Args:
+        captions: lists of words.
+        least: captions that a word needs.
+
+    Raises:
+        ValueError: no word occurs that often.
+    """
+    counts = Counter(word for words in captions for word in {part for word in words for part in split_text(word)})
+    common = sorted(word for word, count in counts.items() if count >= check_count("least", least))
+    if not common:
+        raise ValueError(f"no word occurs in {least} captions: pass more captions, or a smaller least")
+    return Vocabulary(tuple(common))
+
+
 def reword(words: Sequence[str], style: str) -> list[str]:
     """One caption out of the words of a name; the same words give the same caption everywhere.
 
@@ -182,7 +199,7 @@ def reword(words: Sequence[str], style: str) -> list[str]:
 
 def random_subset(words: Sequence[str], rng: random.Random, most: int = 4) -> list[str]:
     "A caption of one to `most` of the words that say something, in their order."
-    kept = [word for word in words if word not in FILLERS]
+    kept = [word for word in words if word not in FILLERS] or list(words)
     size = rng.randint(1, min(most, len(kept)))
     return [kept[i] for i in sorted(rng.sample(range(len(kept)), size))]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothap_nb.data.captions import split_text
+from smoothap_nb.checks import check_count
+from smoothap_nb.data.captions import Vocabulary, random_subset, split_text, word_vocabulary
 from smoothap_nb.data.datasets import ImageSet
 from smoothap_nb.data.glyphs import Glyphs, data_root
 from smoothap_nb.data.readers import MARKER, DatasetError, MissingData, find_missing, glyph_photographs
@@ -169,6 +171,44 @@ def load_captions(
     return CaptionedPhotos(
         photos, captions, tokens, torch.tensor(owners), [entry.get("cocoid", entry["imgid"]) for entry in entries]
     )
+
+
+class PhotoCaptions:
+    """Photographs with sentences in the batches that `train_towers` takes, as `GlyphCaptions` gives them.
+
+    Args:
+        data: training pictures with their captions.
+        vocabulary: of the run; left out, the words of at least `least` captions.
+        least: captions that a word needs (VSE++: 4).
+    """
+
+    def __init__(self, data: CaptionedPhotos, vocabulary: Vocabulary | None = None, least: int = 4):
+        self.data = data
+        self.vocabulary = word_vocabulary(data.tokens, least) if vocabulary is None else vocabulary
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def batch(self, pictures: int = 128, per_image: int = 1, step: int = 0, seed: int = 0, subsets: float = 0.0):
+        """A training batch: different pictures, some captions of each; else as `GlyphCaptions.batch`.
+
+        Raises:
+            ValueError: more pictures than there are, or more captions than a picture has.
+        """
+        if check_count("pictures", pictures) > len(self.data):
+            raise ValueError(f"a batch of {pictures} pictures was asked for, there are {len(self.data)}")
+        rng = random.Random(f"photos {seed} {step}")
+        rows, texts = rng.sample(range(len(self.data)), pictures), []
+        for row in rows:
+            mine = self.data.captions_of(row)
+            if len(mine) < check_count("per_image", per_image):
+                raise ValueError(f"{per_image} captions of each picture were asked for, picture {row} has {len(mine)}")
+            for caption in rng.sample(mine, per_image):
+                words = self.vocabulary.split(caption)[0]
+                short = words and rng.random() < subsets
+                texts.append(" ".join(random_subset(words, rng) if short else words) or caption)
+        owners = torch.arange(pictures).repeat_interleave(per_image)
+        return self.data.photos.batch(rows, 1 + step)[0], texts, torch.arange(pictures)[:, None] == owners
 
 
 def _read_list(root: Path, info: CaptionSource) -> list[dict]:

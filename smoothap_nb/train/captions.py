@@ -16,6 +16,7 @@ from torch import Tensor
 
 from smoothap_nb.metrics.flat import average_precision
 from smoothap_nb.data.captions import GlyphCaptions
+from smoothap_nb.data.karpathy import CaptionedPhotos, PhotoCaptions
 from smoothap_nb.losses.contrast import contributing_samples
 from smoothap_nb.losses.cross_modal import CrossModalLoss
 from smoothap_nb.metrics.two_galleries import evaluate_cross_modal
@@ -83,13 +84,16 @@ def count_contributions(
 
 
 def train_towers(
-    settings: CaptionTraining, data: GlyphCaptions | None = None, say: Callable[[str], None] = lambda text: None
+    settings: CaptionTraining,
+    data: GlyphCaptions | PhotoCaptions | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> tuple[TwoTowers, list[dict]]:
     """Train from scratch on a CPU or wherever the towers lie; the same settings give the same towers on one machine.
 
     Args:
         settings: see `CaptionTraining`.
-        data: training pictures with captions; made from the settings when left out.
+        data: training pictures with captions, `GlyphCaptions` or `PhotoCaptions`; glyphs as the settings say when left
+            out.
         say: is told how it goes.
 
     Returns:
@@ -140,6 +144,28 @@ def train_towers(
 def embed_glyphs(model: TwoTowers, data: GlyphCaptions, block: int = 256) -> Tensor:
     "(N, dim) of all pictures, as they are in evaluation."
     return torch.cat([model.embed_images(data.glyphs.batch(rows)[0]) for rows in torch.arange(len(data)).split(block)])
+
+
+@torch.no_grad()
+def measure_photos(model: TwoTowers, data: CaptionedPhotos, folds: int = 1, block: int = 128) -> dict[str, float]:
+    """Both directions on COCO or Flickr30k.
+
+    Args:
+        model: in evaluation mode.
+        data: the test split, five captions a picture.
+        folds: 1 for all pictures at once (COCO: the 5k protocol), 5 for COCO's 1k protocol.
+        block: pictures and captions embedded at a time.
+
+    Returns:
+        what `evaluate_cross_modal` says.
+    """
+    rows = torch.arange(len(data)).split(block)
+    images = torch.cat([model.embed_images(data.photos.batch(part)[0]) for part in rows])
+    known = [i for i, text in enumerate(data.captions) if model.vocabulary.split(text)[0] or model.config.text != "gru"]
+    texts = images.new_zeros(len(data.captions), images.shape[1])  # a caption without a known word scores 0 everywhere
+    for part in (known[i : i + block] for i in range(0, len(known), block)):
+        texts[part] = model.embed_texts([data.captions[i] for i in part])
+    return evaluate_cross_modal(images, texts, image_ids=data.image_ids, folds=folds)
 
 
 @torch.no_grad()

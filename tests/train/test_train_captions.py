@@ -75,3 +75,27 @@ def test_a_comparison_goes_on_where_it_was_stopped(tmp_path):
     assert model.vocabulary.key == run["vocabulary"]
     with pytest.raises(ValueError, match="there is no contender 'CLIP'"):
         tc.compare(path, 1, ["CLIP"])
+
+
+@pytest.mark.parametrize("name", ["coco", "flickr30k"])
+def test_photographs_train_and_are_measured_by_both_protocols(name, tmp_path):
+    from smoothap_nb.data.karpathy import PhotoCaptions, caption_miniature, load_captions
+    from smoothap_nb.data.loading import PhotoTransform
+
+    folder = caption_miniature(name, tmp_path / name)
+    train, test = (load_captions(name, folder, split, transform=PhotoTransform(size=32)) for split in ("train", "test"))
+    data = PhotoCaptions(train, least=1)
+    images, texts, relevance = data.batch(6, 5, step=1)
+    assert images.shape == (6, 3, 32, 32) and len(texts) == 30 and relevance.sum(1).tolist() == [5] * 6
+    assert data.batch(6, 5, step=1)[1] == texts != data.batch(6, 5, step=2)[1]
+    towers = TowerConfig(dim=8, backbone="resnet18", word_dim=8, hidden=8)
+    few = {"steps": 2, "characters": 6, "per_image": 2, "subsets": 0.0, "log_every": 1}
+    settings = tc.CaptionTraining(loss="smooth_ap", towers=towers, **few)
+    model, log = tc.train_towers(settings, data)
+    whole, folds = tc.measure_photos(model, test), tc.measure_photos(model, test, folds=5)
+    assert len(log) == 2 and whole["text->image queries_skipped"] == 0 and 0 < whole["rsum"] <= folds["rsum"] <= 600
+    for ask, words in (((13, 1), "there are 12"), ((4, 6), "6 captions of each picture")):
+        with pytest.raises(ValueError, match=words):
+            data.batch(*ask)
+    with pytest.raises(ValueError, match="no word occurs in 99 captions"):
+        PhotoCaptions(train, least=99)
