@@ -97,6 +97,7 @@ def test_the_browser_computes_what_python_computes(state, chromium, tmp_path):
         assert (
             found[0]["right"] == [NAMES[i].endswith("CIRCUMFLEX") for i in found[0]["rows"]] and found[3]["rows"] == []
         )
+        assert [answer["there"] for answer in found] == [1, 3, 1, 0]
         field = tab.get_by_label("Describe a character:")
         assert field.input_value() == "capital letter with circumflex" and tab.locator("li").count() == 5
         field.fill("small dragon letter")

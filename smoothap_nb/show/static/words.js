@@ -42,13 +42,13 @@ export function embed(tower, numbers) {
 
 export function search(box, text, k) {
   const words = split(text), known = words.filter((w) => box.numbers.has(w)), unknown = [...new Set(words.filter((w) => !box.numbers.has(w)))];
-  if (!known.length) return { known, unknown, rows: [], scores: [], right: [] };
+  if (!known.length) return { known, unknown, rows: [], scores: [], right: [], there: 0 };
   const query = embed(box.tower, known.map((w) => box.numbers.get(w)));
   const scores = box.gallery.map((row) => dot(row, query));
   const rows = scores.map((_, i) => i).sort((i, j) => scores[j] - scores[i] || i - j).slice(0, k);
   const asked = known.map((w) => box.synonyms[w] || w).filter((w) => !box.fillers.includes(w));
-  const right = rows.map((i) => asked.length > 0 && asked.every((w) => box.words[i].split(" ").includes(w)));
-  return { known, unknown, rows, scores: rows.map((i) => scores[i]), right };
+  const fits = box.words.map((words) => asked.length > 0 && asked.every((w) => words.split(" ").includes(w)));
+  return { known, unknown, rows, scores: rows.map((i) => scores[i]), right: rows.map((i) => fits[i]), there: fits.filter(Boolean).length };
 }
 
 const CSS = `.word-search{font-family:sans-serif;font-size:14px;max-width:44em}.word-search input{font:inherit;width:100%;box-sizing:border-box;padding:.45em .6em;
@@ -75,7 +75,7 @@ export function mount(element, state) {
     const found = search(box, input.value, state.shown), hits = found.right.filter(Boolean).length;
     const ignored = found.unknown.length ? ` Ignored, as the network never learnt ${found.unknown.length > 1 ? "them" : "it"}: ${found.unknown.join(", ")}.` : "";
     say.textContent = (!input.value.trim() ? "Write a few words." : !found.rows.length ? "No word that the network knows." :
-      `${hits} of the first ${found.rows.length} pictures have all these words in their names.`) + ignored;
+      `${hits} of the first ${found.rows.length} pictures have all these words in their names; the gallery holds ${found.there} such.`) + ignored;
     list.replaceChildren(...found.rows.map((row, place) => {
       const item = make("li"), tile = make("div", { className: found.right[place] ? "ws-tile" : "ws-tile ws-wrong" });
       tile.setAttribute("role", "img");
