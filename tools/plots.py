@@ -1,4 +1,4 @@
-"""The plots of docs/results.md, one for each experiment and each benchmark file that has timings; called by results.py.
+"""The plots of docs/reproduction.md, one for each experiment and each benchmark file that has timings; called by results.py.
 
 Each PNG carries the hash of the data it was drawn from, so that a check needs no drawing and no equal version of matplotlib.
 """

@@ -126,7 +126,7 @@ def demo(page: Path) -> str:
     records = experiments().get("demo", [])
     if not records:
         return "`make demo`: not run."
-    where = "docs/results.md" if page.name == "README.md" else "results.md"
+    where = "docs/reproduction.md" if page.name == "README.md" else "reproduction.md"
     return f"{metrics_table(records, ('mAP', 'R@1', 'R@10', 'R@100', 'H-AP', 'NDCG'))}\n\n{provenance(records)} The raw numbers are in [the results]({where})."
 
 

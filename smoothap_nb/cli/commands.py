@@ -178,14 +178,14 @@ def search(image: Annotated[Optional[Path], typer.Argument(help="The picture to 
 def reproduce(
     name: Annotated[str, typer.Argument(help="A row's experiment, such as sop/smooth-ap-bs384; `glyphs`: the papers' claims on Glyphs (`glyphs/TEXT`: only runs whose name holds the text).")] = "",
     listing: Annotated[bool, typer.Option("--list", help="List the experiments; with NAME, those that hold this text or fit the pattern (* and ?).")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Print the experiment's settings, each with its source.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Print what it takes (steps, memory, hours) and its settings with their sources, as a file that `smoothap train` takes; with --root the epochs are counted.")] = False,
     render: Annotated[bool, typer.Option("--render", help="Write docs/reproduction.md from the results in docs/results.")] = False,
     root: Annotated[Optional[Path], typer.Option(help="Folder of the data set.")] = None,
     also_root: Annotated[Optional[Path], typer.Option(help="Folder of the second data set that faces/... is measured on (IJB-C).")] = None,
     miniature: Annotated[bool, typer.Option("--miniature", help="A small copy of the data set drawn from typefaces, a small network, about a minute.")] = False,
     settings: Annotated[Optional[list[str]], typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; the tables then leave the result out. Repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="Of the run.")] = 0,
-    run: Annotated[Optional[Path], typer.Option(help="Folder of the run; runs/NAME when left out.")] = None,
+    run: Annotated[Optional[Path], typer.Option(help="Folder of the run; runs/NAME/seedN when left out. (torchrun takes --run for its own: put -- before the module, see docs/reproduce.md.)")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete what the folder holds and start over.")] = False,
     record_to: Annotated[Optional[Path], typer.Option("--record", help="The JSON file that gets the numbers, instead of one in docs/results.")] = None,
     cpu: Annotated[bool, typer.Option("--cpu", help="Use the CPU even where a CUDA device is found.")] = False,
@@ -218,7 +218,7 @@ def reproduce(
     elif not name:
         raise ConfigError("name an experiment, e.g. smoothap reproduce sop/smooth-ap-bs384 --miniature; smoothap reproduce --list shows them all")
     elif show:
-        say(rp.show_entry(rp.find_entry(name)))
+        say(_shown(rp.find_entry(name), root, settings))
     else:
         changes = {".".join(keys): value for keys, value in map(parse_setting, settings or [])}
         if name.split("/")[0] == "glyphs":
@@ -228,6 +228,45 @@ def reproduce(
             result = rp.reproduce(name, root, changes | {"seed": seed}, run, also_root=also_root, miniature=miniature, record=record_to, fresh=fresh,
                                   progress=not quiet, device="cpu" if cpu else None, say=say)
             say(rp.against_paper(result))
+
+
+def _shown(entry, root, settings) -> str:
+    "What `reproduce --show` prints: a file for `smoothap train`, with the costs on top."
+    from .. import reproduction as rp
+    from ..train.config import parse_setting
+
+    if entry.measure != "retrieval":
+        return rp.show_entry(entry)
+    experiment, labels = entry.experiment({".".join(keys): value for keys, value in map(parse_setting, settings or [])}), None
+    if root is not None:
+        from ..data.datasets import load_dataset
+
+        labels = load_dataset(experiment.data.name, "train", root, data=experiment.data).labels
+    return rp.as_toml(entry, experiment, rp.cost_of(entry, experiment, labels)).rstrip()
+
+
+@app.command()
+def results(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of runs (or docs/results); what lies below them counts too.")],
+    miniatures: Annotated[bool, typer.Option("--miniatures", help="Show runs on miniatures too, to see the table filled.")] = False,
+    write_to: Annotated[Optional[Path], typer.Option("--write", help="Write the table to this Markdown file.")] = None,
+) -> None:
+    "Collect the results of runs into the papers' tables: paper, obtained, gap."
+    from .. import reproduction as rp
+    from ..checks import ConfigError
+    from ..train.checkpoints import write_atomic
+
+    missing = [str(folder) for folder in folders if not folder.exists()]
+    if missing:
+        raise ConfigError(f"there is no {missing[0]}: name a folder of runs")
+    runs, complaints = rp.read_runs(*folders, miniatures=miniatures)
+    for line in complaints:
+        say(f"note: {line}")
+    table = rp.obtained_table(runs)
+    say(table)
+    if write_to is not None:
+        write_atomic(write_to, table + "\n")
+        say(f"written: {write_to}")
 
 
 data_app = typer.Typer(help="The papers' data sets: which there are, is my copy complete, a small stand-in.", no_args_is_help=True, pretty_exceptions_enable=False)

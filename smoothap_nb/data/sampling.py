@@ -467,7 +467,7 @@ def sampler_from_config(batch, labels, seed: int = 0):
         ConfigError: an unknown name (with the nearest known one), or sizes that the labels cannot fill.
     """
     name = getattr(batch, "sampler", "m_per_class")
-    if name not in SAMPLERS:
+    if name not in (*SAMPLERS, "paired_classes"):
         raise ConfigError(f"batch.sampler is {name!r}: {nearest(str(name), SAMPLERS)}")
     try:
         labels = _columns(labels)
@@ -477,6 +477,10 @@ def sampler_from_config(batch, labels, seed: int = 0):
             return SuperPairSampler(labels, batch.classes * batch.images, batch.per_pair, seed=seed)
         if name == "super_pairs_random":
             return RandomSuperPairSampler(labels, batch.classes, batch.images, batch.super_classes, batch.per_pair, seed)
+        if name == "paired_classes":  # two super-labels, |P| of each class; plain code, in data/paired.py
+            from smoothap_nb.data.paired import PairedClassSampler
+
+            return PairedClassSampler(labels, batch.classes, batch.images, batch.per_pair, seed)
         if name == "hierarchical":
             return HierarchicalSampler(labels, batch.classes, batch.images, batch.super_classes, seed)
         return OfficialMPerClassSampler(labels, batch.classes, batch.images, seed)

@@ -4,9 +4,9 @@ from importlib import import_module as _import_module
 
 _HOME = {
     "recipes": ("PAPERS", "LEVELS", "Entry", "nest", "read_papers", "row_name", "registry", "find_entry", "find_entries", "show_entry", "paper_rows", "in_tables",
-                "entries_for", "key_of", "printed", "obtained"),
-    "runner": ("MINIATURE", "miniature_settings", "changed_settings", "measure_protocols", "reproduce"), "times": ("measure_times",),
-    "results": ("keep", "runs_of", "read_runs", "against_paper"), "page": ("reproduction_page", "claims_table", "mean_and_range"),
+                "entries_for", "key_of", "printed", "weighted_ap", "obtained"),
+    "runner": ("MINIATURE", "miniature_settings", "changed_settings", "measure_protocols", "reproduce"), "times": ("measure_times",), "costs": ("CARDS", "cost_of", "cost_in_words", "as_toml"),
+    "results": ("keep", "runs_of", "read_runs", "against_paper"), "page": ("reproduction_page", "obtained_table", "claims_table", "mean_and_range"),
     "study": ("GRIDS", "UNTRAINED", "GlyphRun", "glyph_file", "glyph_runs", "tuned_settings", "glyph_experiment", "run_glyphs", "read_rows", "glyph_grid"),
     "verdicts": ("Verdict", "decide", "judge", "claims", "values_of", "main_values"), "figures": ("comparison_figure", "ablation_figure"),
 }

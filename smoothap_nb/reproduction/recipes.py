@@ -13,7 +13,7 @@ from pathlib import Path
 from ..checks import ConfigError, nearest
 from ..train.config import Experiment, experiment_from_dict
 
-__all__ = ['PAPERS', 'nest', 'read_papers', 'Entry', 'row_name', 'registry', 'find_entry', 'find_entries', 'show_entry', 'paper_rows', 'in_tables', 'entries_for', 'LEVELS', 'key_of', 'printed', 'obtained']
+__all__ = ['PAPERS', 'nest', 'read_papers', 'Entry', 'row_name', 'registry', 'find_entry', 'find_entries', 'show_entry', 'paper_rows', 'in_tables', 'entries_for', 'LEVELS', 'key_of', 'printed', 'weighted_ap', 'obtained']
 
 
 PAPERS = Path(__file__).parent / "papers" if "__file__" in globals() else Path("../smoothap_nb/reproduction/papers")
@@ -98,7 +98,7 @@ def registry() -> dict[str, Entry]:
     recipes, listed, out = read_papers("recipes.toml"), read_papers("registry.toml"), {}
     for name, entry in listed["experiments"].items():
         home = recipes["datasets"][name.split("/")[0]]
-        parts = [*(recipes["parts"][part] for part in entry["parts"]), {**entry.get("set", {}), "code": entry.get("code", {})}]
+        parts = [*(recipes["parts"][part] for part in ("common", *entry["parts"])), {**entry.get("set", {}), "code": entry.get("code", {})}]
         paper, code = (_merge(parts, with_code) for with_code in (False, True))
         known = {k: v[0] for k, v in paper.items()}
         for label, merged in (("", paper), ("@code", code)):
@@ -229,7 +229,24 @@ def printed(value: str) -> float | None:
         return None
 
 
+def weighted_ap(values: dict, weights) -> float:
+    """Sum of the APs of all levels, each with a weight (HAPPIER, Property 1 and Table 6: "sum w AP").
+
+    Args:
+        values: measured, with "AP@level1" (the coarsest) and so on.
+        weights: one for each level, coarse to fine.
+    """
+    return sum(weight * values[f"AP@level{level}"] for level, weight in enumerate(weights, 1))
+
+
 def obtained(row: dict, runs: list[dict]) -> list[float]:
-    "What the runs gave for a number of the papers, in the paper's unit."
+    """What the runs gave for a number of the papers, in the paper's unit.
+
+    "sum w AP" takes the weights that `[comparisons]` of registry.toml states, which are a guess.
+    """
     protocol, metric, factor = key_of(row)
+    if metric == "sum w AP":
+        weights = _listed()["comparisons"]["sum w AP"]["weights"]
+        found = [run["metrics"].get(protocol, {}) for run in runs]
+        return [factor * weighted_ap(values, weights) for values in found if all(f"AP@level{n + 1}" in values for n in range(len(weights)))]
     return [factor * run["metrics"][protocol][metric] for run in runs if metric in run["metrics"].get(protocol, {})]

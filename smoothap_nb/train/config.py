@@ -166,7 +166,7 @@ RANGES = (  # setting, smallest, largest
 CHOICES = {
     "model.stem": ("imagenet", "small"), "model.pool": ("avg", "max", "gem"), "model.batch_norm": ("live", "frozen_statistics", "frozen"),
     "data.protocol": ("default", "all_vs_rest", "one_gallery"),
-    "batch.sampler": ("m_per_class", "m_per_class_official", "super_pairs", "super_pairs_random", "hierarchical"),
+    "batch.sampler": ("m_per_class", "m_per_class_official", "super_pairs", "super_pairs_random", "paired_classes", "hierarchical"),
     "optim.optimizer": ("adamw", "adam", "sgd"), "optim.proxy_optimizer": ("same", "adamw", "adam", "sgd"), "optim.decay": ("weights", "all"),
     "optim.schedule": ("cosine", "constant", "step"), "optim.precision": ("auto", "float32", "bfloat16", "float16"),
 }

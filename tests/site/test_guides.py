@@ -172,7 +172,7 @@ def test_results_of_a_new_kind_become_a_table_and_a_plot(tool, tmp_path, monkeyp
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     for seed in (1, 0):
         (tmp_path / f"run-seed{seed}.json").write_text(json.dumps(record(seed, value=0.5 + 0.1 * seed)))
-    text = results.all_experiments(DOCS / "results.md")
+    text = results.all_experiments(DOCS / "reproduction.md")
     assert "glyphs/demo" in text and "0.550 (0.500 to 0.600)" in text and "seeds 0, 1" in text
     draw, data = plots.wanted()["results-experiment-glyphs-demo.png"]
     picture = plots.to_png(draw(data), plots.signature(data))
@@ -187,7 +187,7 @@ def test_a_comparison_becomes_tables_and_plots(tool, tmp_path, monkeypatch):
     rows = {"main/a/seed0": row(0.4), "main/a/seed1": row(0.6), "main/b/seed0": row(0.1), "tau/tau=0.1": row(0.3), "tune/a/lr=1": row(0.9), "main/c/seed0": "cut",
             "positives/|P|=4": {"metrics": {}, "not_run": "needs a CUDA device"}, "loss/batch 384": {"metrics": {"forward and backward, ms": 1234.5}}}
     (tmp_path / "claims.json").write_text(json.dumps({"rows": rows}))
-    text = results.all_comparisons(DOCS / "results.md")
+    text = results.all_comparisons(DOCS / "reproduction.md")
     assert "| a | 2 | 0.500 (0.400 to 0.600) |" in text and "| tau=0.1 | 1 | 0.300 |" in text and "0.9" not in text and "a laptop" in text
     assert "| positives | 1 | needs a CUDA device |" in text and "| loss | batch 384 | forward and backward, ms 1,23" in text
     assert set(plots.wanted()) == {"results-comparison-claims-main.png", "results-comparison-claims-tau.png"}
@@ -202,8 +202,8 @@ def test_a_damaged_results_file_is_named_and_passed_over(tool, tmp_path, monkeyp
     (tmp_path / "cut.json").write_text(json.dumps(record())[:40])
     (tmp_path / "list.json").write_text("[1, 2]")
     (tmp_path / "other.json").write_text(json.dumps({"something": "else"}))
-    assert "0.500" in results.all_experiments(DOCS / "results.md")
-    told, shown = capsys.readouterr().err, results.passed_over(DOCS / "results.md")
+    assert "0.500" in results.all_experiments(DOCS / "reproduction.md")
+    told, shown = capsys.readouterr().err, results.passed_over(DOCS / "reproduction.md")
     assert "cut.json" in told and "list.json" in told
     assert "`cut.json`: cannot be read" in shown and "`other.json`: of another kind" in shown and "good.json" not in shown
 
@@ -213,7 +213,7 @@ def test_rows_that_were_not_run_say_so(tool, tmp_path, monkeypatch):
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     row = {"name": "peak memory, B = 9", "value": None, "unit": "GB", "target": "< 8", "times": {}, "config": {}, "note": "needs a CUDA device"}
     (tmp_path / "bench_x.json").write_text(json.dumps({"benchmark": "x", "title": "X: speed", "rows": [row, {**row, "name": "peak memory, B = 8", "value": 2.5}]}))
-    assert "| peak memory, B = 9 | needs a CUDA device |" in results.all_benchmarks(DOCS / "results.md")
+    assert "| peak memory, B = 9 | needs a CUDA device |" in results.all_benchmarks(DOCS / "reproduction.md")
     text = results.memory(DOCS / "large_batches.md")
     assert "not run: needs a CUDA device" in text and "2,500 MB" in text
     (tmp_path / "suite.json").write_text(json.dumps({"rows": {"training/gradient caching": {"metrics": {"cached, batch 4096, MB": 9000.0}}}}))
