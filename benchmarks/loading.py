@@ -15,36 +15,30 @@ import torch
 from PIL import Image
 
 from benchmarks.harness import Row, not_run, race, threads, wanted
-from smoothap_nb.data.loading import DecodedCache, PhotoTransform, Prefetcher, read_batch, read_photo
+from smoothap_nb.data.cache import DecodedCache
+from smoothap_nb.data.loading import Prefetcher
+from smoothap_nb.data.photographs import ImageSet
+from smoothap_nb.data.transforms import PhotoTransform
 
 TITLE = "Loading photographs"
 
 
-class Photos(torch.utils.data.Dataset):
-    "JPEG files in a folder, with the face of an `ImageSet`."
+class Photos(ImageSet):
+    "JPEG files in a folder."
 
     def __init__(self, root: Path, count: int, width: int, transform: PhotoTransform):
-        rng = np.random.default_rng(0)
-        self.root, self.transform, self.labels = root, transform, torch.arange(count)[:, None] // 4
+        rng, names = np.random.default_rng(0), [f"{i:05d}.jpg" for i in range(count)]
+        super().__init__(root, names, torch.arange(count)[:, None] // 4, ("class",), transform=transform)
         root.mkdir()
-        self.paths = [root / f"{i:05d}.jpg" for i in range(count)]
         for path in self.paths:
             size = (int(width * rng.uniform(0.8, 1.2)), int(0.8 * width * rng.uniform(0.8, 1.2)))
-            smooth = np.asarray(Image.fromarray(rng.integers(0, 256, (9, 12, 3), dtype=np.uint8)).resize(size, Image.Resampling.BICUBIC), dtype=np.float32)
+            coarse = Image.fromarray(rng.integers(0, 256, (9, 12, 3), dtype=np.uint8))
+            smooth = np.asarray(coarse.resize(size, Image.Resampling.BICUBIC), dtype=np.float32)
             grain = rng.normal(0, 8, (*smooth.shape[:2], 1))
             Image.fromarray((smooth + grain).clip(0, 255).astype(np.uint8)).save(path, quality=90)
 
-    def __len__(self):
-        return len(self.paths)
-
-    def photo(self, index):
-        return read_photo(self.paths[index], self.root)
-
-    def batch(self, indices, draw=0):
-        return read_batch(self, indices, draw).float() / 255, self.labels[torch.as_tensor(indices)]
-
     def __getitem__(self, index):  # for DataLoader
-        return read_batch(self, [index], 1)[0], self.labels[index]
+        return self.raw([index], 1)[0], self.labels[index]
 
 
 def rows(tiny: bool):
@@ -69,7 +63,7 @@ def rows(tiny: bool):
         name = "reading squares alone (what a GPU waits for), against JPEG files, one thread"
         if wanted(name):
             parts = np.split(places, batches)
-            times = race({"squares": lambda: [cache.raw(part) for part in parts], "JPEG": lambda: [read_batch(photos, part, 1) for part in parts]}, repeat)
+            times = race({"squares": lambda: [cache.raw(part) for part in parts], "JPEG": lambda: [photos.raw(part, 1) for part in parts]}, repeat)
             yield Row(name, times["JPEG"] / times["squares"], "times faster", "", times, {**config, **_rates(times, count)})
 
         def ahead(data, workers):

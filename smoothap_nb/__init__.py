@@ -40,12 +40,19 @@ _PUBLIC = {
     "metrics.accumulator": ("RetrievalMetrics",),
     "metrics.curves": ("precision_recall_curve",),
     "data.glyphs": ("Glyphs", "glyph_batch", "glyph_statistics"),
-    "data.datasets": ("load_dataset", "test_protocols", "evaluate_protocols", "check_dataset", "ImageSet", "Protocol"),
-    "data.readers": ("make_miniature", "DATASETS"),
+    "data.interface": ("RetrievalDataset", "PictureSet"),
+    "data.photographs": ("ImageSet",),
+    "data.datasets": ("DATASETS", "load_dataset", "load_protocols"),
+    "data.protocols": ("Protocol", "evaluate_protocols"),
+    "data.checking": ("check_dataset",),
+    "data.miniatures": ("make_miniature",),
     "data.sampling": ("MPerClassSampler", "SuperPairSampler", "RandomSuperPairSampler", "HierarchicalSampler", "OfficialMPerClassSampler",
                  "batch_statistics", "batch_picture"),
-    "train.models": ("EmbeddingModel", "ImageTransform"),
-    "data.loading": ("PhotoTransform", "PhotoError", "read_photo", "DecodedCache", "Prefetcher"),
+    "train.models": ("EmbeddingModel",),
+    "images": ("PhotoError", "open_rgb"),
+    "data.transforms": ("PhotoTransform", "ImageTransform"),
+    "data.cache": ("DecodedCache",),
+    "data.loading": ("Prefetcher",),
     "train.config": ("Experiment", "load_experiment"),
     "train.runs": ("load_run",),
     "train.large_batches": ("cached_backward", "gather_rows"),
@@ -62,7 +69,7 @@ _PUBLIC = {
     "show.players": ("explore", "live_figures"),
     "show.ranklab": ("rank_lab", "RankLab"),
 }
-_RENAMED: dict[str, str] = {}  # names of the version before -> today's; they warn, and go with the next version
+_RENAMED: dict[str, str] = {"test_protocols": "load_protocols", "read_photo": "open_rgb"}  # names of the version before -> today's; they warn, and go with the next version
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_HOME)
 

@@ -71,14 +71,15 @@ from .metrics.curves import precision_recall_curve as precision_recall_curve
 from .data.glyphs import Glyphs as Glyphs
 from .data.glyphs import glyph_batch as glyph_batch
 from .data.glyphs import glyph_statistics as glyph_statistics
+from .data.interface import RetrievalDataset as RetrievalDataset
+from .data.interface import PictureSet as PictureSet
+from .data.photographs import ImageSet as ImageSet
 from .data.datasets import load_dataset as load_dataset
-from .data.datasets import test_protocols as test_protocols
-from .data.datasets import evaluate_protocols as evaluate_protocols
-from .data.datasets import check_dataset as check_dataset
-from .data.datasets import ImageSet as ImageSet
-from .data.datasets import Protocol as Protocol
-from .data.readers import make_miniature as make_miniature
-from .data.readers import DATASETS as DATASETS
+from .data.datasets import load_protocols as load_protocols
+from .data.protocols import Protocol as Protocol
+from .data.protocols import evaluate_protocols as evaluate_protocols
+from .data.checking import check_dataset as check_dataset
+from .data.miniatures import make_miniature as make_miniature
 from .data.sampling import MPerClassSampler as MPerClassSampler
 from .data.sampling import SuperPairSampler as SuperPairSampler
 from .data.sampling import RandomSuperPairSampler as RandomSuperPairSampler
@@ -87,11 +88,11 @@ from .data.sampling import OfficialMPerClassSampler as OfficialMPerClassSampler
 from .data.sampling import batch_statistics as batch_statistics
 from .data.sampling import batch_picture as batch_picture
 from .train.models import EmbeddingModel as EmbeddingModel
-from .train.models import ImageTransform as ImageTransform
-from .data.loading import PhotoTransform as PhotoTransform
-from .data.loading import PhotoError as PhotoError
-from .data.loading import read_photo as read_photo
-from .data.loading import DecodedCache as DecodedCache
+from .images import PhotoError as PhotoError
+from .images import open_rgb as open_rgb
+from .data.transforms import PhotoTransform as PhotoTransform
+from .data.transforms import ImageTransform as ImageTransform
+from .data.cache import DecodedCache as DecodedCache
 from .data.loading import Prefetcher as Prefetcher
 from .train.config import Experiment as Experiment
 from .train.config import load_experiment as load_experiment
@@ -125,7 +126,10 @@ from .show.players import explore as explore
 from .show.players import live_figures as live_figures
 from .show.ranklab import rank_lab as rank_lab
 from .show.ranklab import RankLab as RankLab
+from .data.datasets import load_protocols as test_protocols
+from .images import open_rgb as read_photo
 
 __version__: str
 __all__: list[str]
 RetrievalMetrics: Any  # made at first use
+DATASETS: Any  # made at first use

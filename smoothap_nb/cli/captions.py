@@ -53,7 +53,7 @@ def search_text(text: str, run: Path, gallery: Optional[Path], k: int, sheet: Pa
     from ..retrieval.by_example import embed_folder
     from ..retrieval.by_words import search_words, write_sheet
     from ..train.captions import embed_glyphs
-    from ..train.models import ImageTransform
+    from ..data.transforms import ImageTransform
     from ..train.text import load_towers
 
     model = load_towers(run)

@@ -162,7 +162,7 @@ def search(image: Annotated[Optional[Path], typer.Argument(help="The picture to 
         return search_text(text, run, gallery, k, sheet, progress=not quiet)
     if image is None or gallery is None:
         raise ValueError("name the picture to look for and --gallery FOLDER to look in, or --text \"words\" with a run of `smoothap captions`")
-    from ..data.glyphs import data_root
+    from ..files import data_root
     from ..retrieval.by_example import contact_sheet
     from ..retrieval.by_example import search as look
     from ..train.runs import load_run
@@ -300,7 +300,7 @@ def data_check(name: Annotated[str, typer.Argument(help="A name from `smoothap d
                root: Annotated[Optional[Path], typer.Option(help="The folder that the official archive unpacks to; the cache when left out.")] = None,
                every_picture: Annotated[bool, typer.Option("--every-picture", help="Open every picture, not sixteen of each split.")] = False) -> None:
     "Compare a copy of a data set with the official lists and counts: what is missing, and where to get it."
-    from ..data.datasets import check_dataset
+    from ..data.checking import check_dataset
 
     lines = check_dataset(name, root, every_picture=every_picture)
     for what, state, fact, mend in lines:
@@ -315,7 +315,7 @@ def data_miniature(name: Annotated[str, typer.Argument(help="A name from `smooth
                    images: Annotated[int, typer.Option(help="Pictures of the largest classes.")] = 6,
                    seed: Annotated[int, typer.Option(help="Of the pictures.")] = 0) -> None:
     "Write a few hundred drawn pictures in the exact layout of a data set, to try its loader and protocol without the data."
-    from ..data.readers import make_miniature
+    from ..data.miniatures import make_miniature
 
     folder = make_miniature(name, to, classes=classes, images=images, seed=seed)
     say(f"{folder}: a miniature of {name}; smoothap data check {name} --root {folder}")
@@ -369,7 +369,7 @@ def checks() -> list[tuple[str, str, str, str]]:
     memory = _memory()
     if memory is not None:
         out.append(("memory", "ok" if memory > 3 else "note", f"{memory:.1f} GB available", "" if memory > 3 else "the demo needs about 3 GB: close other programs"))
-    from ..data.glyphs import data_root
+    from ..files import data_root
 
     cache = Path(data_root())
     for name, folder in (("cache", cache), ("runs", Path.cwd())):

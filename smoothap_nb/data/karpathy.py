@@ -15,9 +15,13 @@ from torch import Tensor
 
 from smoothap_nb.checks import check_count
 from smoothap_nb.data.captions import Vocabulary, random_subset, split_text, word_vocabulary
-from smoothap_nb.data.datasets import ImageSet
-from smoothap_nb.data.glyphs import Glyphs, data_root
-from smoothap_nb.data.readers import MARKER, DatasetError, MissingData, find_missing, glyph_photographs
+from smoothap_nb.data.glyphs import Glyphs
+from smoothap_nb.data.interface import DatasetError, MissingData
+from smoothap_nb.data.lists import find_missing
+from smoothap_nb.data.miniatures import glyph_photographs
+from smoothap_nb.data.photographs import ImageSet
+from smoothap_nb.data.sources import MARKER
+from smoothap_nb.files import data_root
 
 PER_IMAGE = 5  # captions of a picture that the protocols count
 

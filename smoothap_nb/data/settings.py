@@ -27,6 +27,11 @@ class DataConfig:
     levels: int = 0  # levels of the label tree to use, counted from the finest; 0 = all
     protocol: str = "default"  # VehicleID: "all_vs_rest" or "one_gallery"
 
+    @property
+    def folder(self) -> str | None:
+        "The root, or None where the default cache is meant."
+        return None if self.root == "none" else self.root
+
 
 @dataclass
 class BatchConfig:

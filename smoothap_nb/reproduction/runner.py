@@ -146,7 +146,7 @@ def reproduce(name: str, root=None, settings: dict | None = None, run=None, *, a
 
 def _roots(entry: Entry, root, also_root, miniature: bool, scratch: Path) -> list:
     "Folders of the data set and of the second one; miniatures are drawn where none were named."
-    from ..data.readers import make_miniature
+    from ..data.miniatures import make_miniature
 
     names = [entry.settings["data.name"], entry.also]
     return [make_miniature(n, scratch / n) if miniature and n and not given else given for n, given in zip(names, (root, also_root))]
@@ -155,7 +155,7 @@ def _roots(entry: Entry, root, also_root, miniature: bool, scratch: Path) -> lis
 def _train_and_measure(entry: Entry, experiment: Experiment, run: Path, roots: list, engine, device, miniature: bool, changed: dict, fresh: bool, progress: bool,
                        say: Callable) -> dict:
     "Training from where it was stopped, then the protocols: with the last weights, and with the best on the test set where the row chose so."
-    from ..data.datasets import test_protocols
+    from ..data.datasets import load_protocols
     from ..train import embed, environment, finish, fit, open_run, prepare
     from ..train.machine import on_main
 
@@ -167,9 +167,9 @@ def _train_and_measure(entry: Entry, experiment: Experiment, run: Path, roots: l
         say(f"resumed at step {training.step}")
     here = environment(training.device) | {"processes": engine.num_processes}
     fit(training, progress=progress, tensorboard=not miniature)
-    data = {"": test_protocols(entry.settings["data.name"], roots[0], data=experiment.data)}
+    data = {"": load_protocols(entry.settings["data.name"], roots[0], data=experiment.data)}
     if entry.also and roots[1]:
-        data[entry.also] = test_protocols(entry.also, roots[1], data=experiment.data)
+        data[entry.also] = load_protocols(entry.also, roots[1], data=experiment.data)
 
     def measured() -> dict:
         rows = lambda images: embed(training.model, images, None, experiment.evaluate.batch, progress, workers=training.workers)

@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-__all__ = ['PALETTE', 'DASHES', 'MARKERS', 'HEATMAP', 'STYLE', 'use_style', 'role', 'to_png', 'to_svg', 'show', 'ranked_row']
+__all__ = ['PALETTE', 'DASHES', 'MARKERS', 'HEATMAP', 'STYLE', 'use_style', 'role', 'to_png', 'to_svg', 'show', 'ranked_row', 'mosaic']
 
 PALETTE = {
     "positive": "#0072B2", "negative": "#D55E00", "query": "#000000", "exact": "#777777", "smooth_ap": "#009E73",
@@ -109,3 +109,26 @@ def ranked_row(images, relevance, scores=None, query=None, title: str = "", axes
     if title:
         axes[0].figure.suptitle(title, fontsize=10, x=0.01, ha="left")
     return axes
+
+
+def mosaic(pictures, columns: int, zoom: int = 2) -> Figure:
+    """Pictures side by side, white gaps between, without axes.
+
+    Args:
+        pictures: (H, H) arrays or tensors, grey, from 0 to 1 or from 0 to 255.
+        columns: pictures in a row.
+        zoom: pixels of the figure for each pixel of a picture.
+
+    Returns:
+        the figure.
+    """
+    stacked = np.stack([np.asarray(p, dtype=np.float32) for p in pictures])
+    stacked = np.pad(stacked / 255 if stacked.max() > 1 else stacked, ((0, 0), (1, 1), (1, 1)), constant_values=1)
+    stacked = np.concatenate([stacked, np.ones((-len(stacked) % columns, *stacked.shape[1:]), np.float32)])
+    rows, side = len(stacked) // columns, stacked.shape[1]
+    whole = stacked.reshape(rows, columns, side, side).transpose(0, 2, 1, 3).reshape(rows * side, columns * side)
+    fig = plt.figure(figsize=(zoom * columns * side / 144, zoom * rows * side / 144), layout="none")
+    ax = fig.add_axes((0, 0, 1, 1))
+    ax.imshow(whole, cmap="gray", vmin=0, vmax=1, interpolation="none")
+    ax.axis("off")
+    return fig

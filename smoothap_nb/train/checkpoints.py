@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from ..checks import reason
+from ..files import fsync, replacing, write_atomic
 
 __all__ = ['RunError', 'write_atomic', 'save_checkpoint', 'load_checkpoint', 'pack', 'unpack', 'random_states', 'restore_random', 'save_model',
            'read_weights']
@@ -22,25 +23,6 @@ __all__ = ['RunError', 'write_atomic', 'save_checkpoint', 'load_checkpoint', 'pa
 
 class RunError(RuntimeError):
     "A run that cannot start or go on; the message says why and what to do."
-
-
-def _fsync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def write_atomic(path: Path, text: str) -> None:
-    "Write a text file so that it is old or new, never half."
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        _fsync(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], state: dict, keep: int = 2) -> Path:
@@ -58,10 +40,10 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], state: 
         save_file({k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()}, temporary / "state.safetensors")
         (temporary / "state.json").write_text(json.dumps(state), encoding="utf-8")
         for path in (temporary / "state.safetensors", temporary / "state.json", temporary):
-            _fsync(path)
+            fsync(path)
         shutil.rmtree(final, ignore_errors=True)
         os.replace(temporary, final)
-        _fsync(folder)
+        fsync(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise RunError(f"the checkpoint of step {step} could not be written to {folder}: {error}. The checkpoints before it are intact: make "
@@ -135,13 +117,10 @@ def restore_random(states: dict[str, Tensor]) -> None:
 
 def save_model(model: EmbeddingModel, run: Path, name: str = "model.safetensors") -> None:
     "Write a run's weights, atomically."
-    temporary = run / f".{name}"
     try:
-        save_file({k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}, temporary, metadata={"format": "pt"})
-        _fsync(temporary)
-        os.replace(temporary, run / name)
+        with replacing(run / name) as unfinished:
+            save_file({k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}, unfinished, metadata={"format": "pt"})
     except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
         raise RunError(f"the weights could not be written to {run}: {error}. The checkpoints are intact: make room and start the same command again") from None
 
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..checks import ConfigError
-from ..data.datasets import Protocol, evaluate_protocols, test_protocols
+from ..data.datasets import Protocol, evaluate_protocols, load_protocols
 from ..data.embedding_files import read_embeddings, read_labels
 from ..metrics.dataset import evaluate
 from .checkpoints import write_atomic
@@ -57,7 +57,7 @@ def protocols_of(experiment) -> list[Protocol]:
         data = dataset_for(experiment.data, "test")
         protocols = [Protocol("test", data)]
     else:
-        protocols = test_protocols(experiment.data.name, root, data=experiment.data, seed=experiment.seed)
+        protocols = load_protocols(experiment.data.name, root, data=experiment.data, seed=experiment.seed)
     metrics = tuple(dict.fromkeys([*settings.metrics, "mAP"]))
     few = lambda p: p.queries.subset(images_of_classes(p.queries, settings.classes, experiment.seed)) if settings.classes and p.gallery is None and p.groups is None else p.queries
     return [replace(p, metrics=metrics, queries=few(p)) for p in protocols]

@@ -17,7 +17,7 @@ from .config import ModelConfig
 from .weights import fitted, read_state
 
 # %% auto #0
-__all__ = ['backbone_names', 'se_resnet50', 'GeM', 'EmbeddingModel', 'upright_rgb', 'ImageTransform']
+__all__ = ['backbone_names', 'se_resnet50', 'GeM', 'EmbeddingModel']
 
 # %% ../../nbs/13_models.ipynb #ddba73e6
 def backbone_names() -> list[str]:
@@ -234,68 +234,3 @@ class EmbeddingModel(nn.Module):
             (N, dim) float32, every row of length 1.
         """
         return F.normalize(self.head(self.norm(self.features(images))).float(), dim=1)
-
-# %% ../../nbs/13_models.ipynb #45fd1fcb
-def upright_rgb(image):
-    """A PIL picture of any mode as an RGB one, turned as the camera was held.
-
-    Args:
-        image: `PIL.Image.Image`; transparent parts become white, 16 bits and more are scaled to 8.
-
-    Returns:
-        `PIL.Image.Image` of mode RGB.
-    """
-    import numpy as np
-    from PIL import Image, ImageOps
-
-    image.load()
-    image = ImageOps.exif_transpose(image)
-    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    elif image.mode.startswith("I") or image.mode == "F":  # 16 bits and more
-        values = np.asarray(image, dtype=np.float64)
-        top = 65535.0 if values.max() > 255 else 255.0
-        image = Image.fromarray((values / top * 255).clip(0, 255).astype(np.uint8))
-    return image if image.mode == "RGB" else image.convert("RGB")
-
-
-class ImageTransform:
-    """A PIL picture as the tensor the model was trained on: turned upright, scaled so that it fits, cut or padded square.
-
-    Args:
-        size: side of the result, pixels.
-        gray: one channel instead of three, for models trained on glyphs.
-        fit: "crop" scales the shorter side to `size` * 256/224 and cuts the middle (photographs), "pad" keeps the whole
-            picture on a background of its border's colour (drawings, glyphs).
-
-    Raises:
-        ValueError: another word for `fit`.
-    """
-
-    def __init__(self, size: int = 224, gray: bool = False, fit: str = "crop"):
-        if fit not in ("crop", "pad"):
-            raise ValueError(f"fit must be 'crop' or 'pad', got {fit!r}")
-        self.size, self.gray, self.fit = int(size), bool(gray), fit
-
-    def to_dict(self) -> dict:
-        return {"size": self.size, "gray": self.gray, "fit": self.fit}
-
-    def __call__(self, image) -> Tensor:
-        "(C, size, size) float32 in [0, 1]."
-        import numpy as np
-        from PIL import Image, ImageOps
-
-        image = upright_rgb(image)
-        if self.gray:
-            image = image.convert("L")
-        if self.fit == "crop":
-            image = ImageOps.fit(image, (self.size, self.size), Image.Resampling.BICUBIC, bleed=(1 - 224 / 256) / 2)
-        else:
-            border = np.asarray(image)
-            edge = np.concatenate([border[0], border[-1], border[:, 0], border[:, -1]])
-            colour = np.median(edge.reshape(-1, edge.shape[-1]) if edge.ndim > 1 else edge, axis=0)
-            colour = tuple(int(v) for v in colour) if np.ndim(colour) else int(colour)
-            image = ImageOps.pad(image, (self.size, self.size), Image.Resampling.BICUBIC, color=colour)
-        values = np.asarray(image, dtype=np.float32) / 255
-        return torch.from_numpy(values[None] if self.gray else values.transpose(2, 0, 1).copy())

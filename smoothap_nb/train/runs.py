@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 from tqdm.auto import tqdm
 
-from ..data.loading import PhotoTransform
+from ..data.transforms import ImageTransform, PhotoTransform
 from ..data.settings import DataConfig
 from .checkpoints import RunError, read_weights, write_atomic
 from .config import Experiment, load_experiment, to_toml
 from .machine import pick_device, place
-from .models import EmbeddingModel, ImageTransform
+from .models import EmbeddingModel
 from .weights import weights_hash
 
 __all__ = ['HARMLESS', 'differences', 'open_run', 'RunLog', 'read_log', 'transform_for', 'load_run']

@@ -44,7 +44,7 @@ def dataset_for(pictures: DataConfig, split: str, seed: int = 0):
     data = load_dataset(pictures.name, split, root, data=pictures, seed=seed)
     if split != "train" or pictures.cache == "none":
         return data
-    from ..data.loading import DecodedCache
+    from ..data.cache import DecodedCache
 
     return DecodedCache(data, Path(pictures.cache) / f"{pictures.name}-{split}", max(pictures.size, pictures.cache_side), pictures.workers or threads(),
                         damaged_share=pictures.damaged_share)

@@ -39,10 +39,10 @@ def set_aside(wanted: ValidateConfig, pictures: DataConfig, data, open_split: Ca
     if not wanted.every:
         return None, []
     if wanted.as_paper and pictures.name != "glyphs":
-        from ..data.datasets import test_protocols
+        from ..data.datasets import load_protocols
 
         root = None if pictures.root == "none" else pictures.root
-        return None, [(f"{p.name} (test)", partial(_by_protocol, p, wanted.metric)) for p in test_protocols(pictures.name, root, data=pictures)]
+        return None, [(f"{p.name} (test)", partial(_by_protocol, p, wanted.metric)) for p in load_protocols(pictures.name, root, data=pictures)]
     if wanted.as_paper or pictures.name == "glyphs":
         split = open_split("test" if wanted.as_paper else "val")
         return None, [("test" if wanted.as_paper else "validation", partial(_alone, split, torch.arange(len(split)), wanted.metric))]

@@ -11,9 +11,10 @@ import torch
 
 from smoothap_nb.cli import commands as cli
 from smoothap_nb.data import datasets as D
-from smoothap_nb.data import readers as Y
+from smoothap_nb.data import checking, galleries, labels, lists, miniatures as M, sources
+from smoothap_nb.data.readers import dyml, nature
 from smoothap_nb.data.settings import DataConfig
-from smoothap_nb.data.loading import PhotoTransform
+from smoothap_nb.data.transforms import PhotoTransform
 
 NAMES = [name for name in D.DATASETS if name != "glyphs"]
 pytestmark = pytest.mark.filterwarnings("ignore:.*results will not compare")
@@ -25,7 +26,7 @@ SMALL = dict(size=32, resize=32, squash=True)
 def miniatures(tmp_path_factory):
     "Every miniature, written once; not to be changed."
     home = tmp_path_factory.mktemp("miniatures")
-    return {name: D.make_miniature(name, home / name) for name in NAMES}
+    return {name: M.make_miniature(name, home / name) for name in NAMES}
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_training_set_is_read(name, miniatures):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_protocols_score_a_perfect_and_a_random_embedding(name, miniatures):
-    protocols = D.test_protocols(name, miniatures[name], data=DataConfig(**SMALL))
+    protocols = D.load_protocols(name, miniatures[name], data=DataConfig(**SMALL))
     for protocol in protocols:
         finest = protocol.queries.labels[:, -1 if protocol.level is None else protocol.level]
 
@@ -90,7 +91,7 @@ def test_protocols_score_a_perfect_and_a_random_embedding(name, miniatures):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_check_says_miniature_and_finds_no_fault(name, miniatures):
-    lines = D.check_dataset(name, miniatures[name])
+    lines = checking.check_dataset(name, miniatures[name])
     assert not [line for line in lines if line[1] == "fail"]
     assert any("MINIATURE" in line[2] for line in lines if line[1] == "note")
 
@@ -132,7 +133,7 @@ def test_captions_are_the_names_of_the_classes(miniatures):
 
 
 def test_inshop_super_class_is_the_folder_and_statuses_share_ids(miniatures):
-    protocol, = D.test_protocols("inshop", miniatures["inshop"])
+    protocol, = D.load_protocols("inshop", miniatures["inshop"])
     assert protocol.queries.class_names[0] == protocol.gallery.class_names[0] and "WOMEN/Dresses" in protocol.queries.class_names[0]
     for images in (protocol.queries, protocol.gallery):
         assert all(path.split("/")[3] == images.class_names[1][label] for path, label in zip(images.relative, images.labels[:, 1].tolist()))
@@ -150,19 +151,19 @@ def test_vehicleid_models_and_tests(miniatures, copy):
 
 def test_inat_levels_come_from_the_json(miniatures):
     base, full = (D.load_dataset(name, "train", miniatures[name]) for name in ("inat_base", "inat_full"))
-    assert full.level_names == Y.INAT_LEVELS and base.class_names[0] == sorted(Y.INAT_CATEGORIES)
+    assert full.level_names == nature.INAT_LEVELS and base.class_names[0] == sorted(M.INAT_CATEGORIES)
     assert len(base.labels[:, 1].unique()) == len(full.labels[:, -1].unique())
     categories = json.loads((miniatures["inat_full"] / "train2018.json").read_text())["categories"]
     number = int(full.relative[7].split("/")[2])
     row = next(c for c in categories if c["id"] == number)
-    for level, name in enumerate(Y.INAT_LEVELS[:-1]):
+    for level, name in enumerate(nature.INAT_LEVELS[:-1]):
         assert full.class_names[level][int(full.labels[7, level])] == row[name]
 
 
 def test_dyml_header_with_blanks_and_clean_header(copy):
     root = copy("dyml_vehicle")
     before = D.load_dataset("dyml_vehicle", "train", root).labels
-    edit(root / "train" / "label.csv", Y.DYML_HEADER, "fname,fine_id,middle_id,coarse_id")
+    edit(root / "train" / "label.csv", M.DYML_HEADER, "fname,fine_id,middle_id,coarse_id")
     assert torch.equal(D.load_dataset("dyml_vehicle", "train", root).labels, before)
     edit(root / "train" / "label.csv", "fname,fine_id", "fname,label")
     with pytest.raises(D.DatasetError, match="no column 'fine_id'"):
@@ -180,7 +181,7 @@ def test_dyml_fine_class_with_two_parents_is_said_and_split(copy):
 
 
 def test_dyml_query_leaves_its_own_ranking(miniatures):
-    fine = D.test_protocols("dyml_animal", miniatures["dyml_animal"], data=DataConfig(**SMALL))[0]
+    fine = D.load_protocols("dyml_animal", miniatures["dyml_animal"], data=DataConfig(**SMALL))[0]
     own = D.own_rows(fine.queries, fine.gallery)
     assert (own >= 0).all() and torch.equal(fine.gallery.labels[own], fine.queries.labels)
     for query, row in enumerate(own.tolist()):
@@ -192,7 +193,7 @@ def test_dyml_query_leaves_its_own_ranking(miniatures):
 
 
 def test_dyml_product_scales_share_pictures_and_the_mean_is_the_mean(miniatures):
-    protocols = D.test_protocols("dyml_product", miniatures["dyml_product"], data=DataConfig(**SMALL))
+    protocols = D.load_protocols("dyml_product", miniatures["dyml_product"], data=DataConfig(**SMALL))
     assert [p.name for p in protocols] == ["fine", "middle", "coarse"] and len({id(p.queries) for p in protocols}) == 1
     calls = []
 
@@ -227,7 +228,7 @@ def test_ijbc_drops_small_subjects_groups_videos_and_cuts_faces(tmp_path):
             rows.append(f"{subject},{file},0,10,5,10,10")
     rows.append("1,img/9.png,0,,,,")  # a picture without a box
     (root / "protocols" / "ijbc_metadata.csv").write_text("SUBJECT_ID,FILENAME,SIGHTING_ID,FACE_X,FACE_Y,FACE_WIDTH,FACE_HEIGHT\n" + "\n".join(rows) + "\n")
-    protocol, = D.test_protocols("ijbc", root, data=DataConfig(**SMALL))
+    protocol, = D.load_protocols("ijbc", root, data=DataConfig(**SMALL))
     assert len(protocol.queries) == 6 and protocol.groups.unique().numel() == 5  # subject 2 has two instances only
     assert protocol.groups[3] == protocol.groups[4]
     image = protocol.queries.batch([0])[0][0]
@@ -242,7 +243,7 @@ def test_average_groups_by_hand():
 
 
 def test_groups_are_averaged_before_ranking(miniatures):
-    protocol, = D.test_protocols("ijbc", miniatures["ijbc"], data=DataConfig(**SMALL))
+    protocol, = D.load_protocols("ijbc", miniatures["ijbc"], data=DataConfig(**SMALL))
     flat = D.Protocol("flat", protocol.queries)
     pictures = noise(protocol.queries)
     assert protocol.evaluate(lambda images: pictures, ["mAP"], per_query=True, progress=False)["per_query"]["mAP"].shape == (protocol.groups.max() + 1,)
@@ -283,28 +284,28 @@ def test_one_gallery_image_by_hand():
 
 
 def test_vehicleid_protocols_differ_only_in_the_gallery(miniatures):
-    kinds = {kind: D.test_protocols("vehicleid", miniatures["vehicleid"], data=DataConfig(protocol=kind, **SMALL)) for kind in ("default", "all_vs_rest", "one_gallery")}
+    kinds = {kind: D.load_protocols("vehicleid", miniatures["vehicleid"], data=DataConfig(protocol=kind, **SMALL)) for kind in ("default", "all_vs_rest", "one_gallery")}
     assert [[p.draws for p in kinds[kind]] for kind in kinds] == [[0] * 3, [0] * 3, [10] * 3]
     assert [p.name for p in kinds["default"]] == ["small", "medium", "large"]
     large = kinds["one_gallery"][-1]
     ask, answer = large.gallery_draw(0)
     assert len(answer) == len(large.queries.labels[:, -1].unique()) and len(ask) + len(answer) == len(large.queries)
-    assert torch.equal(answer, D.test_protocols("vehicleid", miniatures["vehicleid"], data=DataConfig(protocol="one_gallery", **SMALL))[-1].gallery_draw(0)[1])
+    assert torch.equal(answer, D.load_protocols("vehicleid", miniatures["vehicleid"], data=DataConfig(protocol="one_gallery", **SMALL))[-1].gallery_draw(0)[1])
     with pytest.raises(D.DatasetError, match="did you mean 'one_gallery'"):
-        D.test_protocols("vehicleid", miniatures["vehicleid"], data=DataConfig(protocol="one_galery"))
+        D.load_protocols("vehicleid", miniatures["vehicleid"], data=DataConfig(protocol="one_galery"))
     with pytest.raises(D.DatasetError, match="protocol"):
-        D.test_protocols("sop", miniatures["sop"], data=DataConfig(protocol="one_gallery"))
+        D.load_protocols("sop", miniatures["sop"], data=DataConfig(protocol="one_gallery"))
 
 
 def test_cut_offs_beyond_the_gallery_are_left_out_of_the_defaults_only(miniatures):
-    protocol, = D.test_protocols("sop", miniatures["sop"], data=DataConfig(**SMALL))
+    protocol, = D.load_protocols("sop", miniatures["sop"], data=DataConfig(**SMALL))
     assert "R@1000" not in protocol.evaluate(noise, progress=False)
     with pytest.raises(ValueError, match="R@1000"):
         protocol.evaluate(noise, ["R@1000"], progress=False)
 
 
 def test_embed_is_checked(miniatures):
-    protocol, = D.test_protocols("cub", miniatures["cub"])
+    protocol, = D.load_protocols("cub", miniatures["cub"])
     for wrong in (lambda images: torch.zeros(3, 4), lambda images: None, lambda images: np.zeros((len(images), 2))):
         with pytest.raises(D.DatasetError, match="one row per image"):
             protocol.evaluate(wrong)
@@ -312,9 +313,9 @@ def test_embed_is_checked(miniatures):
 
 def test_glyphs_come_through_the_same_door():
     images = D.load_dataset("glyphs", "test", data=DataConfig(size=32))
-    protocol, = D.test_protocols("glyphs", data=DataConfig(size=32))
+    protocol, = D.load_protocols("glyphs", data=DataConfig(size=32))
     assert len(images) == len(protocol.queries) and protocol.gallery is None
-    assert D.check_dataset("glyphs")[0][1] == "ok"
+    assert checking.check_dataset("glyphs")[0][1] == "ok"
 
 
 # ---------------------------------------------------------------- one's own pictures
@@ -348,7 +349,7 @@ def test_folder_with_query_and_gallery(tmp_path):
         for kind in ("x", "y") if part == "train" else ("u", "v", "w"):
             for k in range(2):
                 picture(tmp_path / part / kind / f"{part}{k}.png")
-    protocol, = D.test_protocols("folder", tmp_path, data=DataConfig(**SMALL))
+    protocol, = D.load_protocols("folder", tmp_path, data=DataConfig(**SMALL))
     assert len(protocol.queries) == len(protocol.gallery) == 6 and protocol.queries.split == "query"
     assert protocol.evaluate(oracle, ["mAP"], progress=False)["mAP"] == 1
     shutil.rmtree(tmp_path / "train")
@@ -363,7 +364,7 @@ def test_classes_on_both_sides_are_a_warning_for_own_pictures(tmp_path):
             picture(tmp_path / part / kind / "1.png")
     with pytest.warns(UserWarning, match="2 of 2 training classes are test classes too"):
         D.load_dataset("folder", "train", tmp_path)
-    assert [line[1] for line in D.check_dataset("folder", tmp_path) if line[0] == "disjoint"] == ["note"]
+    assert [line[1] for line in checking.check_dataset("folder", tmp_path) if line[0] == "disjoint"] == ["note"]
 
 
 def write_csv(root, text):
@@ -378,11 +379,11 @@ def write_csv(root, text):
 def test_csv_levels_splits_and_halves(tmp_path):
     root = write_csv(tmp_path / "a", "path,kind,split\na.png,x,train\nb.png,y,train\nc.png,z,query\nd.png,z,gallery\n")
     assert D.load_dataset("csv", "train", root).class_names == [["x", "y"]]
-    protocol, = D.test_protocols("csv", root)
+    protocol, = D.load_protocols("csv", root)
     assert protocol.gallery.relative == ["d.png"] and len(D.load_dataset("csv", "test", root)) == 2
     root = write_csv(tmp_path / "b", "path,family,kind\na.png,f,x\nb.png,f,y\nc.png,g,z\nd.png,g,w\n")
     assert D.load_dataset("csv", "train", root).relative == ["a.png", "d.png"]  # of the classes w, x | y, z
-    assert D.test_protocols("csv", root)[0].gallery is None
+    assert D.load_protocols("csv", root)[0].gallery is None
 
 
 def test_csv_as_a_spreadsheet_writes_it(tmp_path):
@@ -431,7 +432,7 @@ def test_lists_that_lead_out_are_refused_on_loading(copy, name, file, old):
     edit(root / file, old, "bicycle_final/../../../x.JPG" if name == "sop" else f"../{old}")
     with pytest.raises(D.DatasetError, match="leads upwards"):
         D.load_dataset(name, "train", root)
-    assert any(line[1] == "fail" and "leads upwards" in line[2] for line in D.check_dataset(name, root))
+    assert any(line[1] == "fail" and "leads upwards" in line[2] for line in checking.check_dataset(name, root))
 
 
 # ---------------------------------------------------------------- wrong roots, lists, labels
@@ -439,15 +440,15 @@ def test_lists_that_lead_out_are_refused_on_loading(copy, name, file, old):
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in ("folder", "csv")])
 def test_wrong_roots(name, miniatures, tmp_path):
     with pytest.raises(D.MissingData, match="there is no folder .*pass root"):
-        D.find_root(name, tmp_path / "none")
+        D.dataset_info(name).find(tmp_path / "none")
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="is not the folder of .* missing. Get"):
-        D.find_root(name, tmp_path / "empty")
+        D.dataset_info(name).find(tmp_path / "empty")
     (tmp_path / "file").write_text("x")
     for path in (tmp_path / "file", tmp_path / "file" / "deeper"):
         with pytest.raises(D.DatasetError, match="is a file"):
-            D.find_root(name, path)
-    assert D.check_dataset(name, tmp_path / "empty")[0][1] == "fail"
+            D.dataset_info(name).find(path)
+    assert checking.check_dataset(name, tmp_path / "empty")[0][1] == "fail"
 
 
 def test_part_of_the_layout_missing_is_incomplete(copy):
@@ -462,7 +463,7 @@ def test_unknown_names_and_splits(miniatures):
         D.load_dataset("in_shop")
     with pytest.raises(D.DatasetError, match="no split 'val'; it has train, test"):
         D.load_dataset("sop", "val", miniatures["sop"])
-    with pytest.raises(D.DatasetError, match="test_protocols"):
+    with pytest.raises(D.DatasetError, match="load_protocols"):
         D.load_dataset("dyml_animal", "test", miniatures["dyml_animal"])
     with pytest.raises(D.DatasetError, match="data.levels is 3"):
         D.load_dataset("sop", "train", miniatures["sop"], data=DataConfig(levels=3))
@@ -491,10 +492,10 @@ def test_list_faults(copy):
 def test_wrong_split_file_is_found(copy, name, train, test):
     root = copy(name)
     (root / test).write_text((root / train).read_text())
-    for call in (lambda: D.load_dataset(name, "train", root), lambda: D.load_dataset(name, "test", root), lambda: D.test_protocols(name, root)):
+    for call in (lambda: D.load_dataset(name, "train", root), lambda: D.load_dataset(name, "test", root), lambda: D.load_protocols(name, root)):
         with pytest.raises(D.DatasetError, match="16 of 16 training classes are test classes too"):
             call()
-    assert any(line[0] == "disjoint" and line[1] == "fail" for line in D.check_dataset(name, root))
+    assert any(line[0] == "disjoint" and line[1] == "fail" for line in checking.check_dataset(name, root))
 
 
 def test_vggface2_identity_on_both_sides(copy):
@@ -519,7 +520,7 @@ def test_labels_that_contradict_the_tree(copy):
     with pytest.raises(D.DatasetError, match="product '1' lies in category '1' and in '4'"):
         D.load_dataset("sop", "train", root)
     assert len(D.load_dataset("sop", "train", root, data=DataConfig(levels=1)).labels[0]) == 1  # the way out that the message names
-    assert any("tree" in line[0] and line[1] == "fail" for line in D.check_dataset("sop", root))
+    assert any("tree" in line[0] and line[1] == "fail" for line in checking.check_dataset("sop", root))
     (root / "Ebay_train.txt").write_text("\n".join([*lines[:-1], f"{number} 777 1 {path}"]))
     with pytest.raises(D.DatasetError, match="super-class 1 to pictures of"):
         D.load_dataset("sop", "train", root)
@@ -563,7 +564,7 @@ def test_missing_pictures_are_named_and_counted(copy):
     with pytest.warns(UserWarning, match="2 of 81 pictures are missing"):
         images = D.load_dataset("sop", "train", root, data=DataConfig(damaged_share=0.03, **SMALL))
     assert torch.equal(images.batch([0])[0], images.batch([1])[0]) and torch.equal(images.batch([2])[0], images.batch([3])[0])
-    lines = D.check_dataset("sop", root)
+    lines = checking.check_dataset("sop", root)
     assert any(line[1] == "fail" and "2 of 81 are missing" in line[2] for line in lines)
 
 
@@ -598,7 +599,7 @@ def test_too_many_damaged_pictures_stop(copy):
         images.batch([0, 1])
         with pytest.raises(D.DamagedImages, match="3 of 81 pictures of sop are missing or damaged, more than the share of 0.025.*111000000001_0.JPG"):
             images.batch([20])
-    lines = D.check_dataset("sop", images.root, every_picture=True)
+    lines = checking.check_dataset("sop", images.root, every_picture=True)
     assert any("3 of 81 pictures opened are damaged" in line[2] for line in lines)
 
 
@@ -648,17 +649,17 @@ def test_any_callable_is_a_transform(miniatures):
 
 def test_official_counts_are_compared(monkeypatch, copy):
     root = copy("cub")
-    (root / D.MARKER).unlink()
-    lines = {line[0]: line for line in D.check_dataset("cub", root)}
+    (root / sources.MARKER).unlink()
+    lines = {line[0]: line for line in checking.check_dataset("cub", root)}
     assert lines["train"][1] == "fail" and "5,864" in lines["train"][2] and "caltech" in lines["train"][3]
     info = D.DATASETS["cub"]
-    right = {"train": (D.Count(71, 14, "me"),), "test": (D.Count(70, 14, "me"), D.Count(71, 14, "somebody else", False))}
-    monkeypatch.setitem(D.DATASETS, "cub", D.DatasetInfo(**{**vars(info), "counts": right}))
-    lines = {line[0]: line for line in D.check_dataset("cub", root)}
+    right = {"train": (sources.Count(71, 14, "me"),), "test": (sources.Count(70, 14, "me"), sources.Count(71, 14, "somebody else", False))}
+    monkeypatch.setitem(D.DATASETS, "cub", sources.DatasetInfo(**{**vars(info), "counts": right}))
+    lines = {line[0]: line for line in checking.check_dataset("cub", root)}
     assert lines["train"][1] == lines["test"][1] == "ok"
-    unsure = {"train": (D.Count(72, 14, "me", False),), "test": (D.Count(110, 14, "rounded", False),)}
-    monkeypatch.setitem(D.DATASETS, "cub", D.DatasetInfo(**{**vars(info), "counts": unsure}))
-    lines = {line[0]: line for line in D.check_dataset("cub", root)}
+    unsure = {"train": (sources.Count(72, 14, "me", False),), "test": (sources.Count(110, 14, "rounded", False),)}
+    monkeypatch.setitem(D.DATASETS, "cub", sources.DatasetInfo(**{**vars(info), "counts": unsure}))
+    lines = {line[0]: line for line in checking.check_dataset("cub", root)}
     assert lines["train"][1] == "note" and "do not agree" in lines["train"][2]
     assert lines["test"][1] == "ok"  # rounded to hundreds, 70 is close enough
 
@@ -667,23 +668,23 @@ def test_other_counts_than_the_official_ones_are_a_warning(copy):
     root = copy("sop")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        D.test_protocols("sop", root)  # a miniature says what it is
-    (root / D.MARKER).unlink()
+        D.load_protocols("sop", root)  # a miniature says what it is
+    (root / sources.MARKER).unlink()
     with pytest.warns(UserWarning, match="81 images of 16 classes.*59,551.*smoothap data check sop"):
         D.load_dataset("sop", "train", root)
     with pytest.warns(UserWarning, match="60,502"):
-        D.test_protocols("sop", root)
+        D.load_protocols("sop", root)
 
 
 def test_counts_per_level(monkeypatch, copy):
     root = copy("inat_full")
-    (root / D.MARKER).unlink()
+    (root / sources.MARKER).unlink()
     info = D.DATASETS["inat_full"]
     images = D.load_dataset("inat_full", "train", root)
     levels = tuple(map(len, images.class_names))
     for counted, state in ((levels, "ok"), (levels[:-1] + (levels[-1] + 1,), "fail"), ((levels[0] + 1, *levels[1:]), "fail")):
-        monkeypatch.setitem(D.DATASETS, "inat_full", D.DatasetInfo(**{**vars(info), "counts": {"train": (D.Count(81, counted, "me"),)}}))
-        assert {line[0]: line for line in D.check_dataset("inat_full", root)}["train"][1] == state
+        monkeypatch.setitem(D.DATASETS, "inat_full", sources.DatasetInfo(**{**vars(info), "counts": {"train": (sources.Count(81, counted, "me"),)}}))
+        assert {line[0]: line for line in checking.check_dataset("inat_full", root)}["train"][1] == state
 
 
 # ---------------------------------------------------------------- the command line
@@ -748,7 +749,7 @@ def test_short_training_and_protocol(name, miniatures, tmp_path):
     source = "vggface2" if name == "ijbc" else name  # IJB-C is for testing only
     more = ("loss.name=h_ap",) if name == "inat_full" else ()
     training, experiment = short_training(source, miniatures[source], tmp_path / "run", *more)
-    protocols = D.test_protocols(name, miniatures[name], data=experiment.data)
+    protocols = D.load_protocols(name, miniatures[name], data=experiment.data)
     found = D.evaluate_protocols(protocols, lambda images: embed(training.model, images, progress=False), progress=False)
     assert len(found) == len(protocols) + name.startswith("dyml")
     for numbers in found.values():

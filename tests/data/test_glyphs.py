@@ -17,9 +17,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smoothap_nb import Glyphs, glyph_statistics
-from smoothap_nb.data import glyphs
-from smoothap_nb.data.glyphs import (FACES, SPLITS, GlyphStore, cut_name, data_root, distort, distortion_keys, draw_character, drawable, font_file, glyph_key,
-                                load_glyphs, lookalikes, name_tree, read_glyphs, select_characters, shrink, split_of, write_glyphs)
+from smoothap_nb import files
+from smoothap_nb.data import distortion, glyph_store
+from smoothap_nb.data.distortion import distort, distortion_keys
+from smoothap_nb.data.drawing import (
+    FACES,
+    SPLITS,
+    cut_name,
+    draw_character,
+    drawable,
+    font_file,
+    lookalikes,
+    name_tree,
+    select_characters,
+    shrink,
+    split_of,
+)
+from smoothap_nb.data.glyph_store import GlyphStore, glyph_key, load_glyphs, read_glyphs, write_glyphs
+from smoothap_nb.files import data_root
 
 
 @pytest.fixture(scope="session")
@@ -55,8 +70,8 @@ def no_drawing(monkeypatch, few):
         calls.append(size)
         return few
 
-    monkeypatch.setattr(glyphs, "build_glyphs", fake)
-    monkeypatch.setattr(glyphs, "_IN_MEMORY", {})
+    monkeypatch.setattr(glyph_store, "build_glyphs", fake)
+    monkeypatch.setattr(glyph_store, "_IN_MEMORY", {})
     return calls
 
 
@@ -304,7 +319,7 @@ def test_strength_orders_the_damage(splits):
 
 
 def moved(images, angle=0.0, scale=1.0, shift=(0.0, 0.0)):
-    return glyphs._move(images[None, None], torch.tensor([angle]), torch.tensor([scale]), torch.tensor([shift]))[0, 0]
+    return distortion.move(images[None, None], torch.tensor([angle]), torch.tensor([scale]), torch.tensor([shift]))[0, 0]
 
 
 def test_the_geometry_by_exact_cases():
@@ -322,7 +337,7 @@ def test_the_geometry_by_exact_cases():
 def test_blur_keeps_the_light_and_follows_the_gaussian():
     images = torch.zeros(3, 1, 33, 33)
     images[:, :, 16, 16] = 1
-    out = glyphs._blur(images, torch.tensor([0.0, 1.0, 2.0]), radius=8)
+    out = distortion.blur(images, torch.tensor([0.0, 1.0, 2.0]), radius=8)
     torch.testing.assert_close(out.sum((1, 2, 3)), torch.ones(3))
     torch.testing.assert_close(out[0], images[0])
     for sigma, picture in zip((1.0, 2.0), out[1:, 0]):
@@ -345,7 +360,7 @@ def test_strength_one_keeps_its_promise():
 def test_keys_spread():
     keys = distortion_keys(torch.arange(10_000))
     assert keys.unique().numel() == 10_000
-    u = glyphs._uniform(keys, 4)
+    u = distortion.uniform(keys, 4)
     assert 0 <= u.min() and u.max() < 1
     assert (u.mean(0) - 0.5).abs().max() < 0.02
     assert not torch.equal(keys, distortion_keys(torch.arange(10_000), seed=1))
@@ -433,7 +448,7 @@ def test_damaged_cache_is_drawn_again(tmp_path, no_drawing, few, damage):
 
 def test_other_fonts_make_the_cache_stale(tmp_path, no_drawing, monkeypatch):
     load_glyphs(32, tmp_path)
-    monkeypatch.setattr(glyphs, "_VERSION", glyphs._VERSION + 1)
+    monkeypatch.setattr(glyph_store, "_VERSION", glyph_store._VERSION + 1)
     with pytest.warns(UserWarning, match="other typefaces or another version"):
         load_glyphs(32, tmp_path)
     assert no_drawing == [32, 32]
@@ -443,8 +458,8 @@ def test_the_key_knows_the_font_files(tmp_path, monkeypatch):
     before = glyph_key(32)
     changed = tmp_path / "font.ttf"
     changed.write_bytes(font_file("STIX").read_bytes() + b"x")
-    original = glyphs.font_file
-    monkeypatch.setattr(glyphs, "font_file", lambda face: changed if face == "STIX" else original(face))
+    original = glyph_store.font_file
+    monkeypatch.setattr(glyph_store, "font_file", lambda face: changed if face == "STIX" else original(face))
     assert glyph_key(32) != before
     monkeypatch.undo()
     assert glyph_key(32) == before != glyph_key(64)
@@ -454,7 +469,7 @@ def test_no_space_left_works_from_memory(tmp_path, no_drawing, monkeypatch):
     def full(*args):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(glyphs.os, "replace", full)
+    monkeypatch.setattr(files.os, "replace", full)
     with pytest.warns(UserWarning, match="No space left on device.*SMOOTHAP_DATA"):
         first = load_glyphs(32, tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -494,7 +509,7 @@ def test_root_from_the_environment(tmp_path, monkeypatch, no_drawing):
 
 
 def test_missing_typeface_is_named(monkeypatch):
-    monkeypatch.setitem(glyphs.FACES, "STIX", "NoSuchFont")
+    monkeypatch.setitem(FACES, "STIX", "NoSuchFont")
     with pytest.raises(FileNotFoundError, match="STIX is missing.*reinstall matplotlib"):
         font_file("STIX")
 
@@ -521,7 +536,7 @@ def test_two_writers_and_a_reader(tmp_path, no_drawing, few):
 
 
 def test_strays_of_killed_processes_are_swept(tmp_path, few):
-    old, new, other = (tmp_path / name for name in ("glyphs-32-aaaa.tmp", "glyphs-32-bbbb.tmp", "glyphs-64-cccc.tmp"))
+    old, new, other = (tmp_path / name for name in (".glyphs-32.safetensors.1.part", ".glyphs-32.safetensors.2.part", ".glyphs-64.safetensors.1.part"))
     for path in (old, new, other):
         path.touch()
     os.utime(old, (0, 0))
@@ -611,7 +626,7 @@ def test_glyph_batch_is_the_data_it_says(monkeypatch):
     for name in ("trained", "untrained"):
         torch.testing.assert_close(batch[name].norm(dim=1), torch.ones(384))
     assert len(batch["captions"]) == 384 and {"commit", "experiment", "seed"} <= set(batch["made"])
-    monkeypatch.setattr("smoothap_nb.data.glyphs._home", lambda: Path("/nowhere"))
+    monkeypatch.setattr("smoothap_nb.data.glyphs.GLYPH_BATCH", Path("/nowhere"))
     with pytest.raises(FileNotFoundError, match="tools/glyph_batch.py"):
         glyph_batch()
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from smoothap_nb.data.karpathy import caption_miniature, check_captions, load_captions, region_features
-from smoothap_nb.data.loading import PhotoTransform
-from smoothap_nb.data.readers import DatasetError, MissingData
+from smoothap_nb.data.interface import DatasetError, MissingData
+from smoothap_nb.data.transforms import PhotoTransform
 
 
 @pytest.fixture(scope="module", params=["coco", "flickr30k"])

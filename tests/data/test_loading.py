@@ -18,8 +18,13 @@ import torch
 from PIL import Image
 from torchvision import transforms
 
-from smoothap_nb.data import loading
-from smoothap_nb.data.loading import Batch, CacheError, DecodedCache, PhotoError, PhotoTransform, Prefetcher, crop_boxes, cut_boxes, read_batch, read_photo, share_of
+from smoothap_nb.data import cache as decoded
+from smoothap_nb.data import transforms as cuts
+from smoothap_nb.data.cache import CacheError, DecodedCache, cut_boxes
+from smoothap_nb.data.loading import Batch, Prefetcher, share_of
+from smoothap_nb.data.photographs import ImageSet
+from smoothap_nb.data.transforms import PhotoTransform, crop_boxes
+from smoothap_nb.images import PhotoError, open_rgb
 
 
 def noise(width, height, seed=0):
@@ -64,8 +69,8 @@ def test_one_box_in_plain_numbers_is_the_same_box():
     sizes = np.random.default_rng(3).integers(1, 300, (400, 2))
     for scale, ratio in (((0.08, 1), (3 / 4, 4 / 3)), ((0.9, 1), (0.9, 1.1))):
         boxes, _ = crop_boxes(sizes, np.arange(400), 2, 5, scale, ratio)
-        attempts = loading._attempts(np.arange(400), 2, 5, scale, ratio)[:4]
-        assert [loading._first_box(tuple(size), [a[i].tolist() for a in attempts], ratio) for i, size in enumerate(sizes.tolist())] == list(map(tuple, boxes.tolist()))
+        attempts = cuts._attempts(np.arange(400), 2, 5, scale, ratio)[:4]
+        assert [cuts._first_box(tuple(size), [a[i].tolist() for a in attempts], ratio) for i, size in enumerate(sizes.tolist())] == list(map(tuple, boxes.tolist()))
 
 
 def test_where_no_attempt_fits_the_largest_box_is_taken():
@@ -102,82 +107,20 @@ def test_from_config_takes_the_data_table():
     assert transform.size == 64 and transform.seed == 9 and transform.resize == getattr(config, "resize", 256)
 
 
-@pytest.mark.parametrize("mode, suffix", [("1", "png"), ("L", "jpg"), ("LA", "png"), ("P", "gif"), ("RGB", "webp"), ("RGBA", "png"), ("CMYK", "jpg"), ("I;16", "png")])
-def test_files_of_every_mode(tmp_path, mode, suffix):
-    Image.new(mode, (31, 50)).save(tmp_path / f"x.{suffix}")
-    photo = read_photo(f"x.{suffix}", tmp_path)
-    assert photo.mode == "RGB" and photo.size == (31, 50)
-    assert PhotoTransform(24, 24)(photo, 0, 1).shape == (3, 24, 24)
-
-
-def test_sixteen_bits_and_alpha_keep_their_meaning(tmp_path):
-    Image.fromarray(np.full((8, 8), 32896, np.uint16)).save(tmp_path / "deep.png")
-    assert read_photo(tmp_path / "deep.png").getpixel((0, 0)) == (128, 128, 128)
-    Image.new("RGBA", (8, 8), (0, 0, 0, 0)).save(tmp_path / "clear.png")
-    assert read_photo(tmp_path / "clear.png").getpixel((0, 0)) == (255, 255, 255)
-
-
-def test_photos_are_turned_upright(tmp_path):
-    image = Image.new("RGB", (40, 20), "white")
-    image.paste("black", (0, 0, 20, 20))
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    image.save(tmp_path / "x.jpg", exif=exif)
-    photo = read_photo(tmp_path / "x.jpg")
-    assert photo.size == (20, 40) and photo.getpixel((10, 3))[0] < 60 and photo.getpixel((10, 36))[0] > 200
-
-
-def test_files_that_cannot_be_used_are_named(tmp_path):
-    good = io.BytesIO()
-    noise(64, 64).save(good, "JPEG")
-    for name, data, says in (("empty.jpg", b"", "is empty"), ("text.png", b"hello " * 50, "no picture"), ("cut.jpg", good.getvalue()[:-900], "damaged"),
-                             ("run.eps", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no picture")):
-        (tmp_path / name).write_bytes(data)
-        with pytest.raises(PhotoError, match=f"{name} cannot be read: .*{says}"):
-            read_photo(name, tmp_path)
-    with pytest.raises(PhotoError, match="gone.jpg is missing"):
-        read_photo("gone.jpg", tmp_path)
-    (tmp_path / "folder.jpg").mkdir()
-    with pytest.raises(PhotoError, match="it is a folder"):
-        read_photo("folder.jpg", tmp_path)
-
-
-def test_files_outside_of_the_root_are_refused(tmp_path):
-    (tmp_path / "set").mkdir()
-    noise(8, 8).save(tmp_path / "private.png")
-    (tmp_path / "set" / "link.png").symlink_to(tmp_path / "private.png")
-    noise(8, 8).save(tmp_path / "set" / "in.png")
-    for name in ("../private.png", str(tmp_path / "private.png"), "link.png"):
-        with pytest.raises(PhotoError, match="outside of the data set's folder"):
-            read_photo(name, tmp_path / "set")
-    (tmp_path / "shortcut").symlink_to(tmp_path / "set")  # the root itself may be a link
-    assert read_photo("in.png", tmp_path / "shortcut").size == (8, 8)
-
-
-class Photos:
-    "A data set of photographs, as small as can be."
+class Photos(ImageSet):
+    "A data set of photographs, as small as can be, in which nothing takes a damaged picture's place."
 
     def __init__(self, root, count=30, transform=None, seed=0, write=True):
-        rng = np.random.default_rng(seed)
-        self.root, self.transform = Path(root), transform or PhotoTransform(32, 36)
-        self.root.mkdir(parents=True, exist_ok=True)
-        self.paths, self.labels, self.identity = [], torch.arange(count)[:, None] // 3, torch.arange(count) * 10 + 7
-        for i in range(count):
-            self.paths.append(self.root / f"{i:03d}.png")
-            if write:
-                coarse = Image.fromarray(rng.integers(0, 256, (5, 7, 3), dtype=np.uint8))
-                coarse.resize(tuple(rng.integers(60, 160, 2).tolist()), Image.Resampling.BICUBIC).save(self.paths[-1])
+        rng, root, names = np.random.default_rng(seed), Path(root), [f"{i:03d}.png" for i in range(count)]
+        root.mkdir(parents=True, exist_ok=True)
+        super().__init__(root, names, torch.arange(count)[:, None] // 3, ("class",), transform=transform or PhotoTransform(32, 36))
+        self.identity = torch.arange(count) * 10 + 7
+        for path in self.paths if write else ():
+            coarse = Image.fromarray(rng.integers(0, 256, (5, 7, 3), dtype=np.uint8))
+            coarse.resize(tuple(rng.integers(60, 160, 2).tolist()), Image.Resampling.BICUBIC).save(path)
 
-    def __len__(self):
-        return len(self.paths)
-
-    def batch(self, indices, draw=0):
-        return read_batch(self, indices, draw).float() / 255, self.labels[torch.as_tensor(indices)]
-
-    def subset(self, indices):
-        part = Photos(self.root, 0, self.transform)
-        part.paths, part.labels, part.identity = [self.paths[i] for i in indices], self.labels[indices], self.identity[indices]
-        return part
+    def photo(self, index):
+        return open_rgb(self.relative[index], self.root)
 
 
 @pytest.fixture
@@ -185,15 +128,15 @@ def photos(tmp_path):
     return Photos(tmp_path / "photos")
 
 
-def test_read_batch_is_the_transform_of_each_file(photos):
-    out = read_batch(photos, [4, 2, -1], draw=3)
+def test_raw_is_the_transform_of_each_file(photos):
+    out = photos.raw([4, 2, -1], draw=3)
     assert out.dtype == torch.uint8
     for row, index in zip(out, (4, 2, 29)):
-        assert torch.equal(row.float() / 255, photos.transform(read_photo(photos.paths[index]), index * 10 + 7, 3))
+        assert torch.equal(row.float() / 255, photos.transform(open_rgb(photos.paths[index]), index * 10 + 7, 3))
     for wrong, kind in (([True, False], TypeError), ([0.5], TypeError), ([30], IndexError), ([-31], IndexError)):
         with pytest.raises(kind):
-            read_batch(photos, wrong)
-    assert read_batch(photos, []).shape == (0, 3, 32, 32)
+            photos.raw(wrong)
+    assert photos.raw([]).shape == (0, 3, 32, 32)
 
 
 # --- the decoded cache ------------------------------------------------------------------------------------------------
@@ -238,7 +181,7 @@ def test_cache_pictures_do_not_depend_on_their_batch(tmp_path, photos):
 
 def test_cache_opens_again_without_reading_a_file(tmp_path, photos, monkeypatch):
     first = DecodedCache(photos, tmp_path / "cache", side=40, progress=False).batch([1, 2])[0]
-    monkeypatch.setattr(loading, "read_photo", lambda *a: pytest.fail("a file was read"))
+    photos.photo = lambda index: pytest.fail("a file was read")
     assert torch.equal(DecodedCache(photos, tmp_path / "cache", side=40, progress=False).batch([1, 2])[0], first)
 
 
@@ -275,7 +218,7 @@ def test_cache_folders_that_cannot_serve(tmp_path, photos):
 
 
 def test_full_disk_is_told_before_and_during(tmp_path, photos, monkeypatch):
-    monkeypatch.setattr(loading.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    monkeypatch.setattr(decoded.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     with pytest.raises(CacheError, match="needs 0.00 GiB .* make room"):
         DecodedCache(photos, tmp_path / "cache", side=40, progress=False)
     monkeypatch.undo()
@@ -283,7 +226,7 @@ def test_full_disk_is_told_before_and_during(tmp_path, photos, monkeypatch):
     def full(path, value):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(loading, "_write_json", full)
+    monkeypatch.setattr(decoded, "write_atomic", full)
     with pytest.raises(CacheError, match="No space left on device.*stays .*make room"):
         DecodedCache(photos, tmp_path / "cache", side=40, progress=False)
     monkeypatch.undo()
@@ -302,8 +245,6 @@ def test_damaged_pictures_are_named_and_counted(tmp_path, photos):
 
 def test_cache_of_an_image_set_takes_its_substitutes(tmp_path, photos):
     "A damaged picture of an ImageSet is another one of its class, in the cache as in the files; it stays named."
-    from smoothap_nb.data.datasets import ImageSet
-
     photos.paths[4].write_bytes(b"no picture")
     data = ImageSet(photos.root, [p.name for p in photos.paths], photos.labels, ["class"], transform=photos.transform, damaged_share=0.1)
     with pytest.warns(UserWarning, match="004.png"):
@@ -319,7 +260,7 @@ def test_cache_of_an_image_set_takes_its_substitutes(tmp_path, photos):
 def test_two_builders_share_the_work(tmp_path, photos):
     "The second one waits for the first and reads no file."
     reads, caches = [], []
-    photos.photo = lambda i: reads.append(i) or time.sleep(0.002) or read_photo(photos.paths[i])
+    photos.photo = lambda i: reads.append(i) or time.sleep(0.002) or open_rgb(photos.paths[i])
     builders = [threading.Thread(target=lambda: caches.append(DecodedCache(photos, tmp_path / "cache", side=40, progress=False))) for _ in range(2)]
     for builder in builders:
         builder.start()
@@ -332,7 +273,7 @@ def test_any_other_trouble_with_the_disk_is_a_cache_error(tmp_path, photos, monk
     def refuse(*args):
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(loading, "_reserve", refuse)
+    monkeypatch.setattr(decoded, "_reserve", refuse)
     with pytest.raises(CacheError, match="Read-only file system. Make room"):
         DecodedCache(photos, tmp_path / "cache", side=40, progress=False)
 
@@ -341,14 +282,13 @@ BUILD = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from test_loading import Photos
-from smoothap_nb.data import loading
-loading._BLOCK = 8 * 3 * 40**2  # eight pictures
-read = loading.read_photo
-def slowly(*a):
-    time.sleep(0.02)
-    return read(*a)
-loading.read_photo = slowly
-loading.DecodedCache(Photos(sys.argv[2], 60, write=False), sys.argv[3], side=40, progress=False, workers=1)
+from smoothap_nb.data import cache
+cache._BLOCK = 8 * 3 * 40**2  # eight pictures
+class Slow(Photos):
+    def photo(self, index):
+        time.sleep(0.02)
+        return super().photo(index)
+cache.DecodedCache(Slow(sys.argv[2], 60, write=False), sys.argv[3], side=40, progress=False, workers=1)
 """
 
 
@@ -365,7 +305,7 @@ def test_build_survives_kill_nine(tmp_path):
     done = json.loads(state.read_text())["done"]
     assert 0 < done < 60
     reads = []
-    photos.photo = lambda i: reads.append(i) or read_photo(photos.paths[i])
+    photos.photo = lambda i: reads.append(i) or open_rgb(photos.paths[i])
     again = DecodedCache(photos, tmp_path / "cut", side=40, progress=False)
     assert sorted(reads) == list(range(done, 60))
     for name in ("pixels.u8", "sizes.i32"):
@@ -473,11 +413,10 @@ def test_counts_that_do_not_fit(photos):
 
 def test_photographs_can_travel_as_bytes(photos):
     "What the prefetcher does on CUDA, done here: bytes first, floats on the device, the same pictures to the bit."
-    photos.photo = lambda i: read_photo(photos.paths[i])
-    raw, finish = loading._in_bytes(photos)
-    assert torch.equal(finish(raw([3, 1], 2), [3, 1], 2), photos.batch([3, 1], 2)[0])
-    photos.transform = lambda *a: None
-    assert loading._in_bytes(photos) == (None, None)
+    raw = photos.raw([3, 1], 2)
+    assert raw.dtype == torch.uint8 and torch.equal(photos.finish(raw, [3, 1], 2), photos.batch([3, 1], 2)[0])
+    photos.transform = lambda photo, identity, draw: torch.full((1, 2, 2), 0.25)
+    assert torch.equal(photos.finish(photos.raw([3, 1], 2), [3, 1], 2), torch.full((2, 1, 2, 2), 0.25))
 
 
 @pytest.mark.cuda

@@ -9,7 +9,8 @@ from safetensors.torch import save_file
 from smoothap_nb.checks import ConfigError
 from smoothap_nb.train.config import ModelConfig
 from smoothap_nb.train.weights import weights_hash
-from smoothap_nb.train.models import EmbeddingModel, GeM, ImageTransform, backbone_names, se_resnet50
+from smoothap_nb.data.transforms import ImageTransform
+from smoothap_nb.train.models import EmbeddingModel, GeM, backbone_names, se_resnet50
 
 
 def small(**changes):
