@@ -5,320 +5,35 @@
 # %% ../../nbs/17_search.ipynb #6d8d23f3
 from __future__ import annotations
 
-import hashlib
-import io
-import json
 import os
-import re
-import sys
-import tempfile
-import warnings
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-import torch
-import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ..show.figures import PALETTE, STYLE
+from ..checks import check_count
+from .fingerprints import model_fingerprint
+from .folders import (FolderEmbeddings, PictureError, embed_folder, embed_one, list_images, open_picture,
+                                           query_picture, to_stderr)
+from .sheets import Result, contact_sheet, draw_sheet
 
 # %% auto #0
-__all__ = ['FORMATS', 'list_images', 'PictureError', 'open_picture', 'plain_rgb', 'model_fingerprint', 'FolderEmbeddings',
-           'to_stderr', 'embed_folder', 'Result', 'search', 'contact_sheet', 'draw_sheet']
+__all__ = ['best_first', 'search']
 
-# %% ../../nbs/17_search.ipynb #b9e02bd6
-FORMATS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
-
-
-def list_images(folder) -> list[Path]:
-    """Pictures in a folder and below it, by file ending, sorted by path.
-
-    Args:
-        folder: where to look. Hidden files and folders (a leading dot) and links that lead out of the folder are left out.
-
-    Returns:
-        paths that start with `folder`; the list may be empty.
-
-    Raises:
-        FileNotFoundError: no such folder.
-        NotADirectoryError: a file in place of a folder.
-    """
-    folder = Path(folder).expanduser()
-    if not folder.exists():
-        raise FileNotFoundError(f"no folder {folder}")
-    if not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file: name the folder of pictures to look in")
-    home, found = folder.resolve(), []
-    for parent, below, files in os.walk(folder):
-        below[:] = sorted(name for name in below if not name.startswith("."))
-        for name in sorted(files):
-            path = Path(parent, name)
-            if path.suffix.lower() in FORMATS and not name.startswith("."):
-                if not path.is_symlink() or path.resolve().is_relative_to(home):
-                    found.append(path)
-    return found
-
-# %% ../../nbs/17_search.ipynb #b13a0ef2
-class PictureError(ValueError):
-    "A file that cannot be read as a picture; the message names it and says why."
-
-
-def open_picture(path):
-    """A picture file as an upright RGB image.
-
-    Orientation tags are obeyed, transparency lies on white, an animation gives its first frame, 16-bit and floating-point greys are scaled to 8 bits,
-    CMYK and palettes are converted.
-
-    Args:
-        path: the file.
-
-    Returns:
-        `PIL.Image.Image` of mode "RGB".
-
-    Raises:
-        FileNotFoundError: no such file.
-        PictureError: an empty, truncated or unreadable file, or one that is no picture.
-    """
-    from PIL import Image, UnidentifiedImageError
-
-    path = Path(path).expanduser()
-    if path.is_dir():
-        raise PictureError(f"{path} is a folder, not a picture")
-    if path.stat().st_size == 0:
-        raise PictureError(f"{path} is empty (0 bytes)")
-    try:
-        with Image.open(path) as file:
-            if _MARK in str(file.info.get("Comment", "")):
-                raise PictureError(f"{path} is the contact sheet of an earlier search")
-            file.load()
-            return plain_rgb(file)
-    except PictureError:
-        raise
-    except UnidentifiedImageError:
-        raise PictureError(f"{path} is not a picture in a known format") from None
-    except Exception as error:  # each decoder has its own way of failing
-        raise PictureError(f"{path} cannot be read: {error}") from None
-
-
-_MARK = "smoothap_nb contact sheet"
-
-
-def plain_rgb(picture):
-    "An image of any mode as upright RGB; transparency lies on white."
-    from PIL import Image, ImageOps
-
-    picture = ImageOps.exif_transpose(picture)
-    if picture.mode.startswith("I") or picture.mode == "F":
-        values = np.asarray(picture, dtype=np.float64)
-        values = np.nan_to_num(values - min(values.min(), 0.0))
-        top = next((t for t in (1.0 if picture.mode == "F" else 255.0, 255.0, 65535.0) if values.max() <= t), values.max())
-        picture = Image.fromarray((values * (255 / (65535.0 if ";16" in picture.mode else top))).round().astype(np.uint8))
-    if "transparency" in picture.info or picture.mode in ("RGBA", "LA", "PA", "La", "RGBa"):
-        picture = picture.convert("RGBA")
-        picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
-    return picture.convert("RGB")
-
-# %% ../../nbs/17_search.ipynb #3eac7baa
-def model_fingerprint(model: nn.Module, transform) -> str | None:
-    """A name for what this network and transform do to a picture, the same in every process.
-
-    Returns:
-        hexadecimal digest of the weights and of `transform.to_dict()` (or its repr); None where the transform can only be told by its address in memory.
-    """
-    recipe = json.dumps(transform.to_dict(), sort_keys=True) if hasattr(transform, "to_dict") else repr(transform)
-    if re.search(r"at 0x[0-9a-fA-F]+", recipe):
-        return None
-    digest = hashlib.sha256(f"{_CACHE_VERSION} {type(model).__qualname__} {model} {recipe}".encode())
-    for name, value in model.state_dict().items():
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-_CACHE_VERSION = 1  # of the way from a file to the transform
-
-
-class _Cache:
-    "Embeddings of one folder under one fingerprint; rows are found by a picture's relative path, size and time of change."
-
-    def __init__(self, path: Path | None, notify: Callable[[str], None]):
-        self.path, self.notify, self.rows, self.stored = path, notify, {}, set()
-        if path is not None and path.is_file():
-            try:
-                with safe_open(path, framework="pt") as file:
-                    keys, values = json.loads(file.metadata()["pictures"]), file.get_tensor("embeddings")
-                if values.ndim != 2 or len(values) != len(keys) or values.dtype != torch.float32 or not torch.isfinite(values).all():
-                    raise ValueError("its parts do not fit together")
-                self.rows = {tuple(key): row for key, row in zip(keys, values)}
-                self.stored = set(self.rows)
-            except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-                notify(f"the kept embeddings in {path} cannot be used ({error}) and are made anew")
-
-    def write(self, wanted: list[tuple]) -> None:
-        "Keep the wanted rows; the file appears whole or not at all. A disk that is full or read-only costs the cache, nothing else."
-        keys = [key for key in wanted if key in self.rows]
-        if self.path is None or not keys or set(keys) == self.stored:
-            return
-        unfinished = None
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle, unfinished = tempfile.mkstemp(dir=self.path.parent, suffix=".part")
-            os.close(handle)
-            save_file({"embeddings": torch.stack([self.rows[key] for key in keys])}, unfinished, metadata={"pictures": json.dumps(keys)})
-            os.replace(unfinished, self.path)
-        except (OSError, SafetensorError) as error:
-            self.notify(f"the embeddings could not be kept for next time: {error}")
-            if unfinished is not None and os.path.exists(unfinished):
-                os.unlink(unfinished)
-
-
-def _open_cache(where, folder: Path, fingerprint: str | None, model: nn.Module, transform, notify) -> _Cache:
-    "The cache of a folder under a fingerprint; one that keeps nothing where there is no place or no fingerprint."
-    if where is not None and fingerprint is None:
-        fingerprint = model_fingerprint(model, transform)
-        if fingerprint is None:
-            notify("embeddings cannot be kept: the transform has no to_dict() that describes it; pass fingerprint=...")
-    if where is None or fingerprint is None:
-        return _Cache(None, notify)
-    name = hashlib.sha256(f"{_CACHE_VERSION}\n{folder.resolve()}\n{fingerprint}".encode()).hexdigest()[:24]
-    return _Cache(Path(where).expanduser() / f"{name}.safetensors", notify)
-
-
-def _key(path: Path, folder: Path) -> tuple[str, int, int] | None:
-    "What tells a picture's version; None where the file has vanished or may not be looked at."
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return path.relative_to(folder).as_posix(), stat.st_size, stat.st_mtime_ns
-
-# %% ../../nbs/17_search.ipynb #6a8927af
-class FolderEmbeddings(NamedTuple):
-    "What `embed_folder` gives."
-
-    paths: list[Path]       # pictures that were embedded
-    embeddings: Tensor      # (N, D) float32, rows of length 1
-    skipped: dict[Path, str]  # pictures that were not, and why
-
-
-def to_stderr(text: str) -> None:
-    "The default way to tell a person something: a line on the terminal, beside the results and above a progress bar."
-    from tqdm.auto import tqdm
-
-    tqdm.write(text, file=sys.stderr)
-
-
-@torch.no_grad()
-def embed_folder(model: nn.Module, transform: Callable, folder, *, batch_size: int = 64, cache=None, fingerprint: str | None = None, progress: bool = True,
-                 notify: Callable[[str], None] = to_stderr) -> FolderEmbeddings:
-    """Embeddings of all pictures in a folder and below it.
-
-    Args:
-        model: (N, C, H, W) to embeddings (N, D); used where its parameters are, in evaluation mode.
-        transform: `PIL.Image.Image` of mode "RGB" to a float tensor (C, H, W).
-        folder: where the pictures are; see `list_images`.
-        batch_size: pictures embedded at once.
-        cache: a folder in which embeddings are kept between calls; nothing is kept when left out. What was embedded before an interruption is kept as well.
-        fingerprint: names what model and transform do, say a run's checksum; `model_fingerprint` when left out.
-        progress: show a bar.
-        notify: receives one line for each picture that is skipped, their count, and what else a person should know.
-
-    Returns:
-        `FolderEmbeddings`; pictures in the order of their paths.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: no such folder, or a file in its place.
-        ValueError: a folder without a readable picture, a batch size below 1, a model whose embeddings are not (N, D) or not finite.
-    """
-    folder = Path(folder).expanduser()
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"batch_size must be a whole number from 1 on, got {batch_size!r}")
-    paths = list_images(folder)
-    if not paths:
-        raise ValueError(f"{folder} holds no picture ({', '.join(FORMATS)}), nor do the folders below it")
-    memory = _open_cache(cache, folder, fingerprint, model, transform, notify)
-    keys = {path: _key(path, folder) for path in paths}
-    skipped = {path: f"{path} vanished or may not be read" for path in paths if keys[path] is None}
-    for why in skipped.values():
-        notify(f"skipped: {why}")
-    waiting = [path for path in paths if path not in skipped and keys[path] not in memory.rows]
-    try:
-        for path, row in _embed(model, transform, waiting, batch_size, progress, skipped, notify):
-            memory.rows[keys[path]] = row
-    finally:
-        memory.write(list(keys.values()))
-    good = [path for path in paths if path not in skipped]
-    if skipped:
-        notify(f"{len(skipped)} of {len(paths)} pictures skipped")
-    if not good:
-        raise ValueError(f"none of the {len(paths)} pictures in {folder} can be read")
-    return FolderEmbeddings(good, torch.stack([memory.rows[keys[path]] for path in good]), skipped)
-
-# %% ../../nbs/17_search.ipynb #620e4aa7
-def _embed(model: nn.Module, transform: Callable, paths: list[Path], batch_size: int, progress: bool, skipped: dict, notify: Callable):
-    "Yield (path, row); pictures are decoded on threads while the batches keep their order."
-    where = next((p.device for p in model.parameters()), torch.device("cpu"))
-
-    def load(path: Path):
-        try:
-            return transform(open_picture(path))
-        except (PictureError, OSError) as error:
-            return str(error)
-
-    was_training = model.training
-    model.eval()
-    try:
-        with ThreadPoolExecutor(max(1, min(8, os.cpu_count() or 1))) as pool, _bar(len(paths), progress) as bar:
-            for start in range(0, len(paths), batch_size):
-                chunk = paths[start:start + batch_size]
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # odd tags and the like: the picture is what counts
-                    loaded = dict(zip(chunk, pool.map(load, chunk)))
-                for path, why in loaded.items():
-                    if isinstance(why, str):
-                        skipped[path] = why
-                        notify(f"skipped: {why}")
-                good = [path for path in chunk if path not in skipped]
-                for path, row in zip(good, _forward(model, [loaded[path] for path in good], where)):
-                    if not torch.isfinite(row).all():
-                        raise ValueError(f"the model gives NaN or infinity for {path}")
-                    yield path, row
-                bar.update(len(chunk))
-    finally:
-        model.train(was_training)
-
-
-def _forward(model: nn.Module, tensors: list[Tensor], where) -> Tensor:
-    "(N, D) on the CPU; pictures of unlike size go through one at a time."
-    if not tensors:
-        return torch.empty(0, 0)
-    batches = [torch.stack(tensors)] if len({tuple(t.shape) for t in tensors}) == 1 else [t[None] for t in tensors]
-    out = torch.cat([model(batch.to(where)).float().cpu() for batch in batches])
-    if out.ndim != 2 or len(out) != len(tensors):
-        raise ValueError(f"the model must give one embedding per picture, (N, D); for {len(tensors)} pictures it gave {tuple(out.shape)}")
-    return F.normalize(out, dim=1)
-
-
-def _bar(total: int, progress: bool):
-    from tqdm.auto import tqdm
-
-    return tqdm(total=total, desc="embedding", unit="picture", disable=not progress or total == 0)
+# %% ../../nbs/17_search.ipynb #c17a0015
+def best_first(scores: Tensor, paths: Sequence[Path], k: int, own: Path | None = None) -> list[Result]:
+    "The k best pictures, best first, equal scores in the order of paths; the query's own file is left out."
+    results = []
+    for i in scores.sort(descending=True, stable=True).indices.tolist():
+        if own is None or paths[i].resolve() != own:  # asks the disk: only as far down as answers are wanted
+            results.append(Result(paths[i], scores[i].item()))
+        if len(results) == k:
+            break
+    return results
 
 # %% ../../nbs/17_search.ipynb #53fc4a0d
-class Result(NamedTuple):
-    "One answer: a picture and its similarity to the query."
-
-    path: Path
-    score: float
-
-
-def search(image, gallery_folder, model: nn.Module, transform: Callable, k: int = 10, *, include_query: bool = False, batch_size: int = 64, cache=None,
-           fingerprint: str | None = None, progress: bool = True, notify: Callable[[str], None] = to_stderr) -> list[Result]:
+def search(image, gallery_folder, model: nn.Module, transform: Callable, k: int = 10, *, include_query: bool = False, batch_size: int = 64,
+           cache=None, fingerprint: str | None = None, progress: bool = True, notify: Callable[[str], None] = to_stderr) -> list[Result]:
     """The pictures of a folder that are most like a given one.
 
     Args:
@@ -336,120 +51,15 @@ def search(image, gallery_folder, model: nn.Module, transform: Callable, k: int 
         FileNotFoundError, NotADirectoryError: no such picture or folder, or a file in place of the folder.
         ValueError: k below 1, a query that is not a picture (`PictureError`), a folder without a readable picture.
     """
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise ValueError(f"k must be a whole number from 1 on, got {k!r}")
-    picture = _query_picture(image)
+    k, picture = check_count("k", k), query_picture(image)
     own = None if include_query or not isinstance(image, (str, os.PathLike)) else Path(image).expanduser().resolve()
-    found = embed_folder(model, transform, gallery_folder, batch_size=batch_size, cache=cache, fingerprint=fingerprint, progress=progress, notify=notify)
-    where = next((p.device for p in model.parameters()), torch.device("cpu"))
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            query = _forward(model, [transform(picture)], where)[0]
-    finally:
-        model.train(was_training)
-    scores = (found.embeddings @ query).clamp(-1, 1)
-    results = []
-    for i in scores.sort(descending=True, stable=True).indices.tolist():
-        if own is None or found.paths[i].resolve() != own:  # asks the disk: only as far down as answers are wanted
-            results.append(Result(found.paths[i], scores[i].item()))
-        if len(results) == k:
-            break
+    found = embed_folder(model, transform, gallery_folder, batch_size=batch_size, cache=cache, fingerprint=fingerprint,
+                         progress=progress, notify=notify)
+    scores = (found.embeddings @ embed_one(model, transform, picture)).clamp(-1, 1)
+    results = best_first(scores, found.paths, k, own)
     if not results:
         raise ValueError(f"{gallery_folder} holds no picture but the query itself; include_query=True would return it")
     if k > len(results):
-        notify(f"k is {k}, the folder holds {len(results)} other pictures: all are returned" if own is not None and len(results) < len(found.paths)
-               else f"k is {k}, the folder holds {len(results)} pictures: all are returned")
+        other = " other" if len(results) < len(found.paths) else ""
+        notify(f"k is {k}, the folder holds {len(results)}{other} pictures: all are returned")
     return results
-
-
-def _query_picture(image):
-    "The query as an RGB picture, whether it comes as a path or as a PIL image."
-    from PIL import Image
-
-    if isinstance(image, Image.Image):
-        return plain_rgb(image)
-    if not isinstance(image, (str, os.PathLike)):
-        raise TypeError(f"image must be a path or a PIL image, got {type(image).__name__}")
-    if not Path(image).expanduser().exists():
-        raise FileNotFoundError(f"no picture {image}")
-    return open_picture(image)
-
-# %% ../../nbs/17_search.ipynb #5778bf3b
-def contact_sheet(query, results: list[Result], path, columns: int = 5) -> Path:
-    """Write the query and its answers as one PNG, with rank, score and file name.
-
-    Args:
-        query: path of a picture, or a `PIL.Image.Image`.
-        results: what `search` gives, best first.
-        path: the file to write, ending in .png; its folder is made where it does not exist. The file appears whole or not at all.
-        columns: answers per row.
-
-    Returns:
-        the path written.
-
-    Raises:
-        ValueError: no results, another ending than .png, a path that is one of the pictures shown.
-    """
-    path = Path(path).expanduser()
-    if path.suffix.lower() != ".png":
-        raise ValueError(f"a contact sheet is a PNG file: its name must end in .png, got {path}")
-    if not results:
-        raise ValueError("there are no results to show")
-    shown = [Path(r.path) for r in results] + ([Path(query).expanduser()] if isinstance(query, (str, os.PathLike)) else [])
-    if path.resolve() in {p.resolve() for p in shown}:
-        raise ValueError(f"{path} is one of the pictures shown: choose another file for the contact sheet")
-    figure = draw_sheet(query, results, columns)
-    buffer = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # a file name in a script that the font lacks
-        figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None, "Comment": _MARK})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, unfinished = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(buffer.getvalue())
-        os.chmod(unfinished, 0o644)
-        os.replace(unfinished, path)
-    except BaseException:
-        os.unlink(unfinished)
-        raise
-    return path
-
-
-def draw_sheet(query, results: list[Result], columns: int = 5, side: int = 220):
-    "The figure of `contact_sheet`; thumbnails are at most `side` pixels."
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    if isinstance(columns, bool) or not isinstance(columns, int) or columns < 1:
-        raise ValueError(f"columns must be a whole number from 1 on, got {columns!r}")
-    columns = min(columns, len(results))
-    rows = -(-len(results) // columns)
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(1.55 * (columns + 1), 1.75 * rows), layout="constrained")
-        axes = figure.subplots(rows, columns + 1, squeeze=False)
-        for ax in axes.flat:
-            ax.set_axis_off()
-        _frame(axes[0, 0], query, "query", PALETTE["query"], "", side)
-        for place, result in enumerate(results):
-            _frame(axes[place // columns, 1 + place % columns], result.path, f"{place + 1}:  {result.score:.3f}", PALETTE["exact"], result.path.name, side)
-    return figure
-
-
-def _frame(ax, picture, title: str, colour: str, name: str, side: int) -> None:
-    ax.set_axis_on()
-    ax.grid(False)
-    try:
-        thumbnail = _query_picture(picture).copy()
-    except (PictureError, OSError):  # it may have vanished since it was found
-        ax.text(0.5, 0.5, "gone", ha="center", va="center", transform=ax.transAxes)
-    else:
-        thumbnail.thumbnail((side, side))
-        ax.imshow(np.asarray(thumbnail))
-    ax.set(xticks=[], yticks=[])
-    ax.set_title(title, loc="center", fontsize=8)
-    ax.set_xlabel(name if len(name) <= 24 else f"{name[:12]}…{name[-10:]}", fontsize=7, parse_math=False)
-    for spine in ax.spines.values():
-        spine.set(visible=True, edgecolor=colour, linewidth=2.5)
