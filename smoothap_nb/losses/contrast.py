@@ -181,7 +181,10 @@ def contributing_samples(
     """How many negatives push a positive's query away (Bleeker and de Rijke 2022, with the exact weights).
 
     Args:
-        scores, relevance, loss, **settings: as in `push_weights`.
+        scores: (Q, G) similarity, higher is closer.
+        relevance: (Q, G) bool.
+        loss: one of the names that `push_weights` knows.
+        **settings: of that loss, as in `push_weights`.
         threshold: a weight counts above it, > 0.
 
     Returns:
