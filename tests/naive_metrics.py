@@ -71,3 +71,23 @@ def levels_between(label, gallery_labels):
             level += 1
         found.append(level)
     return found
+
+
+def early_metrics(scores, levels, level, ties="max", ks=()):
+    "What looks at the first places: reciprocal rank of the best positive, AP within K places over min(K, positives)."
+    at = places(scores, levels, level, ties)
+    if not at:
+        return {name: math.nan for name in ("MRR", *(f"mAP@{k}" for k in ks))}
+    found = {"MRR": 1 / at[0]}
+    for k in ks:
+        found[f"mAP@{k}"] = sum(n / place for n, place in enumerate(at, 1) if place <= k) / min(k, len(at))
+    return found
+
+
+def ndcg_at(scores, levels, k=None, ties="max"):
+    "NDCG with gain 2^level - 1; ranks beyond k gain nothing."
+    k, everything = k or len(scores), range(len(scores))
+    ranks = [1 + amount_ahead(scores, i, everything, ties) for i in everything]
+    gained = sum((2 ** level - 1) / math.log2(1 + rank) for level, rank in zip(levels, ranks) if rank <= k)
+    ideal = sum((2 ** level - 1) / math.log2(1 + n) for n, level in enumerate(sorted(levels, reverse=True)[:k], 1))
+    return gained / ideal if ideal else math.nan

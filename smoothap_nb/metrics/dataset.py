@@ -19,6 +19,7 @@ from .labels import NoPositives, mean_of, read_inputs
 from .names import read_names, split_name
 from .positives import Classes, Tags, may_compile, pieces, rank_positives
 from .rows import full_precision, memory_bytes, prepare, score_rows
+from ..ranking import runs
 
 # %% auto #0
 __all__ = ['RankedPositives', 'shown', 'measure', 'measure_block', 'evaluate']
@@ -37,13 +38,9 @@ class RankedPositives:
     def __init__(self, levels: Tensor, rank: Tensor, counts: Tensor, ties: str = "max"):
         self.levels, self.rank, self.counts, self.ties, self.known = levels, rank, counts, ties, {}
         self.sizes = F.pad(counts, (1, 1)).diff(dim=1).neg()  # items of each exact level; column 0 is not read
-        same = (rank[:, 1:] == rank[:, :-1]) & (levels[:, 1:] > 0)
-        self.tied = bool(same.any())
+        self.tied = bool(((rank[:, 1:] == rank[:, :-1]) & (levels[:, 1:] > 0)).any())
         if self.tied:  # columns strictly ahead of each one, and through the end of its tie group
-            column = torch.arange(rank.shape[1], device=rank.device).expand(rank.shape)
-            self.ahead = torch.where(F.pad(~same, (1, 0), value=True), column, 0).cummax(1).values
-            end = torch.where(F.pad(~same, (0, 1), value=True), column + 1, rank.shape[1])
-            self.through = end.flip(1).cummin(1).values.flip(1)
+            self.ahead, self.through = runs(rank), runs(rank, ends=True) + 1
 
     def among(self, member: Tensor) -> Tensor:
         "(Q, P) ranks of the members among the members."

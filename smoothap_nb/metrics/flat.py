@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..checks import TIES, check_choice, check_count, check_relevance, check_scores
+from .from_ranks import hits_within, mean_precision, mean_precision_within
 from ..ranking import sort_rows, unchecked_ranks
 
 # %% auto #0
@@ -41,8 +42,8 @@ def unchecked_average_precision(scores: Tensor, relevance: Tensor, ties: str = "
     "`average_precision` without checks; -inf marks an absent item."
     among_all = unchecked_ranks(scores, ties)
     among_positives = unchecked_ranks(scores.masked_fill(~relevance, -torch.inf), ties)
-    precision = torch.where(relevance, among_positives.double() / among_all, 0.0)
-    return (precision.sum(1) / relevance.sum(1)).to(scores.dtype)  # 0/0 is NaN: no positives, no AP
+    # the mean of among_positives / among_all over the positives; NaN where there are none
+    return mean_precision(relevance, among_positives, among_all, relevance.sum(1)).to(scores.dtype)
 
 # %% ../../nbs/02_average_precision.ipynb #08448034
 def positive_places(scores: Tensor, relevance: Tensor, ties: str = "max") -> tuple[Tensor, Tensor]:
@@ -89,7 +90,7 @@ def recall_at_k(scores: Tensor, relevance: Tensor, k: int = 1, ties: str = "max"
     """
     k = check_count("k", k)
     place, found = checked_places(scores, relevance, ties, validate)
-    return per_query(((place <= k) & found).any(1), found, scores)
+    return per_query(hits_within(found, place, k) > 0, found, scores)
 
 # %% ../../nbs/02_average_precision.ipynb #948adc5d
 def precision_at_k(scores: Tensor, relevance: Tensor, k: int = 1, ties: str = "max", validate: bool = False) -> Tensor:
@@ -110,7 +111,7 @@ def precision_at_k(scores: Tensor, relevance: Tensor, k: int = 1, ties: str = "m
     """
     k = check_count("k", k)
     place, found = checked_places(scores, relevance, ties, validate)
-    return per_query(((place <= k) & found).double().sum(1) / k, found, scores)
+    return per_query(hits_within(found, place, k) / k, found, scores)
 
 # %% ../../nbs/02_average_precision.ipynb #f3c1f1f0
 def r_precision(scores: Tensor, relevance: Tensor, ties: str = "max", validate: bool = False) -> Tensor:
@@ -130,7 +131,7 @@ def r_precision(scores: Tensor, relevance: Tensor, ties: str = "max", validate: 
     """
     place, found = checked_places(scores, relevance, ties, validate)
     positives = found.sum(1, keepdim=True)
-    return per_query(((place <= positives) & found).double().sum(1) / positives[:, 0], found, scores)
+    return per_query(hits_within(found, place, positives) / positives[:, 0], found, scores)
 
 # %% ../../nbs/02_average_precision.ipynb #4d7dc6fa
 def map_at_r(scores: Tensor, relevance: Tensor, ties: str = "max", validate: bool = False) -> Tensor:
@@ -152,5 +153,4 @@ def map_at_r(scores: Tensor, relevance: Tensor, ties: str = "max", validate: boo
     """
     place, found = checked_places(scores, relevance, ties, validate)
     positives = found.sum(1, keepdim=True)
-    precision = torch.where(found & (place <= positives), found.cumsum(1) / place, 0.0)
-    return per_query(precision.sum(1) / positives[:, 0], found, scores)
+    return per_query(mean_precision_within(found, place, positives, positives[:, 0]), found, scores)

@@ -8,17 +8,19 @@ from __future__ import annotations
 from typing import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from smoothap_nb.checks import (
     TIES, check_choice, check_count, check_extra_fine, check_labels, check_levels, check_number, check_relevance_values, check_scores, check_weights,
 )
 from .flat import average_precision
-from ..ranking import unchecked_ranks
+from smoothap_nb.metrics.from_ranks import (
+    gain_ratio, graded_precision, layers, rank_among, rank_by_rule, set_intersection, worth_by_alpha, worth_by_weights,
+)
+from ..ranking import runs, unchecked_ranks
 
 # %% auto #0
-__all__ = ['levels_from_labels', 'common_levels', 'relevance_from_levels', 'worth_from_alpha', 'number_of_levels',
+__all__ = ['levels_from_labels', 'common_levels', 'relevance_from_levels', 'worth_from_alpha', 'level_sizes', 'number_of_levels',
            'relevance_from_weights', 'worth_from_weights', 'h_ap', 'unchecked_h_ap', 'ap_at_level', 'ndcg',
            'unchecked_ndcg', 'asi', 'unchecked_asi']
 
@@ -78,11 +80,12 @@ def relevance_from_levels(levels: Tensor, alpha: float = 1.0, num_levels: int | 
 
 def worth_from_alpha(levels: Tensor, alpha: float, num_levels: int, extra_fine: int, dtype: torch.dtype) -> Tensor:
     "(Q, L + 1): what an item of each level is worth to each query by Eq. 4."
-    worth = torch.zeros(len(levels), num_levels + 1, dtype=dtype, device=levels.device)
-    for level in range(1, num_levels + 1):
-        size = (levels == level).sum(1) + (extra_fine if level == num_levels else 0)
-        worth[:, level] = (level / num_levels) ** alpha / size.clamp(min=1).to(dtype)
-    return worth
+    return worth_by_alpha(level_sizes(levels, num_levels), alpha, extra_fine).to(dtype)
+
+
+def level_sizes(levels: Tensor, num_levels: int) -> Tensor:
+    "(Q, L + 1): how many items of each level every query has."
+    return torch.stack([(levels == level).sum(1) for level in range(num_levels + 1)], 1)
 
 
 def number_of_levels(levels: Tensor, num_levels: int | None) -> int:
@@ -115,11 +118,7 @@ def relevance_from_weights(levels: Tensor, weights: Sequence[float], extra_fine:
 
 def worth_from_weights(levels: Tensor, weights: Sequence[float], extra_fine: int, dtype: torch.dtype) -> Tensor:
     "(Q, L + 1): what an item of each level is worth to each query by Property 1."
-    worth = torch.zeros(len(levels), len(weights) + 1, dtype=dtype, device=levels.device)
-    for level, weight in enumerate(weights, start=1):
-        size = (levels >= level).sum(1) + extra_fine
-        worth[:, level] = worth[:, level - 1] + weight / size.clamp(min=1).to(dtype)
-    return worth
+    return worth_by_weights(level_sizes(levels, len(weights)), weights, extra_fine).to(dtype)
 
 # %% ../../nbs/07_hierarchical_ap.ipynb #7709ecb3
 def h_ap(scores: Tensor, relevance_values: Tensor, ties: str = "max", validate: bool = False) -> Tensor:
@@ -149,36 +148,16 @@ def unchecked_h_ap(scores: Tensor, relevance: Tensor, ties: str = "max") -> Tens
     "`h_ap` without checks; -inf marks an absent item."
     descending, order = scores.detach().sort(dim=1, descending=True)
     ahead, through = _tie_groups(descending)
-    layer, rise = _layers(relevance.gather(1, order).double())
-    rank = _rank(ahead, through, ties)
-    total = torch.zeros(len(scores), dtype=torch.float64, device=scores.device)
-    for p in range(1, rise.shape[1]):
-        member = layer >= p                                          # relevance at or above the p-th distinct value
-        seen = F.pad(member.cumsum(1), (1, 0))                       # members above each place
-        among = _rank(seen.gather(1, ahead), seen.gather(1, through), ties)
-        total += rise[:, p] * (member * among / rank).sum(1)
+    layer, rise = layers(relevance.gather(1, order).double())
+    rank = rank_by_rule(ahead, through, ties)
+    total = graded_precision(layer, rise, rank, lambda member: rank_among(member, ahead, through, ties))
     return (total / relevance.double().sum(1)).to(scores.dtype)      # 0/0 is NaN: no positives
 
 # %% ../../nbs/07_hierarchical_ap.ipynb #609739d7
 def _tie_groups(descending: Tensor) -> tuple[Tensor, Tensor]:
     "How many items of a sorted row stand strictly ahead of each, and how many stand ahead or level, itself included."
-    ascending = -descending.contiguous()
-    return torch.searchsorted(ascending, ascending), torch.searchsorted(ascending, ascending, right=True)
-
-
-def _rank(ahead: Tensor, through: Tensor, ties: str) -> Tensor:
-    "Rank by a tie rule, from how many stand strictly ahead and how many through the end of the tie group."
-    return (through if ties == "max" else ahead + 1 if ties == "min" else (ahead + 1 + through) / 2).double()
-
-
-def _layers(relevance: Tensor) -> tuple[Tensor, Tensor]:
-    "Each item's place among the distinct relevances of its row (0 where it is 0), and (Q, V + 1) how far each rises above the last."
-    values = F.pad(relevance.sort(dim=1).values, (1, 0))
-    rises = values.diff(dim=1)
-    place = F.pad((rises > 0).cumsum(1), (1, 0))
-    rise = relevance.new_zeros(len(relevance), int(place[:, -1].max()) + 1 if len(relevance) else 1)
-    rise.scatter_add_(1, place[:, 1:], rises)
-    return place.gather(1, torch.searchsorted(values, relevance.contiguous())), rise
+    ascending = -descending
+    return runs(ascending), runs(ascending, ends=True) + 1
 
 # %% ../../nbs/07_hierarchical_ap.ipynb #1e4900c4
 def ap_at_level(scores: Tensor, levels: Tensor, level: int, ties: str = "max", validate: bool = False) -> Tensor:
@@ -223,10 +202,7 @@ def ndcg(scores: Tensor, levels: Tensor, ties: str = "max", validate: bool = Fal
 def unchecked_ndcg(scores: Tensor, levels: Tensor, ties: str = "max") -> Tensor:
     "`ndcg` without checks; -inf marks an absent item."
     gain = 2.0 ** levels.double() - 1
-    places = torch.arange(1, scores.shape[1] + 1, dtype=torch.float64, device=scores.device)
-    gained = (gain / torch.log2(1 + unchecked_ranks(scores, ties).double())).sum(1)
-    ideal = (gain.sort(dim=1, descending=True).values / torch.log2(1 + places)).sum(1)
-    return (gained / ideal).to(scores.dtype)
+    return gain_ratio(gain, unchecked_ranks(scores, ties)).to(scores.dtype)
 
 # %% ../../nbs/07_hierarchical_ap.ipynb #2cbcb48a
 def asi(scores: Tensor, levels: Tensor, ties: str = "max", validate: bool = False) -> Tensor:
@@ -258,10 +234,5 @@ def unchecked_asi(scores: Tensor, levels: Tensor, ties: str = "max") -> Tensor:
     by_level = levels.sort(dim=1, descending=ties == "min")
     by_score = scores.detach().gather(1, by_level.indices).sort(dim=1, descending=True, stable=True)
     ranked = by_level.values.gather(1, by_score.indices)
-    ideal = levels.sort(dim=1, descending=True).values
-    places = torch.arange(1, scores.shape[1] + 1, device=scores.device)
-    common = torch.zeros(scores.shape, dtype=torch.float64, device=scores.device)
-    for level in range(1, int(levels.max()) + 1 if levels.numel() else 1):
-        common += torch.minimum((ranked == level).cumsum(1), (ideal == level).cumsum(1))
-    positives = (levels > 0).sum(1, keepdim=True)
-    return ((common / places * (places <= positives)).sum(1) / positives[:, 0]).to(scores.dtype)
+    sizes = level_sizes(levels, number_of_levels(levels, None))
+    return set_intersection(ranked, sizes).to(scores.dtype)

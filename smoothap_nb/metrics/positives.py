@@ -15,6 +15,7 @@ from torch import Tensor
 
 from smoothap_nb.checks import check_choice
 from smoothap_nb.metrics.threads import on_threads
+from smoothap_nb.ranking import sort_rows
 from smoothap_nb.metrics.from_ranks import rank_by_rule
 
 FEW = 32  # positives of a query up to which counting is quicker than a sort of its row
@@ -155,7 +156,7 @@ def rank_positives(
         levels (R, P) uint8, 0 for padding; ranks (R, P) float64.
     """
     values = scores[torch.from_numpy(rows)[:, None].to(columns.device), columns].masked_fill(levels == 0, -torch.inf)
-    order = argsort_rows(-values)
+    order = sort_rows(-values)[1]
     values, levels = values.gather(1, order), levels.gather(1, order)
     ahead = None if ties == "max" else count_above(scores, rows, values, True, compiled)
     through = None if ties == "min" else count_above(scores, rows, values, False, compiled)
@@ -163,15 +164,8 @@ def rank_positives(
     tied = ((rank[:, 1:] == rank[:, :-1]) & (levels[:, 1:] > 0)).any(1).nonzero()[:, 0]
     if len(tied):  # among equal scores the rule decides
         finer = levels[tied].double() / 1024  # less than the gap between two ranks
-        levels[tied] = levels[tied].gather(1, argsort_rows(rank[tied] + (-finer if ties == "min" else finer)))
+        levels[tied] = levels[tied].gather(1, sort_rows(rank[tied] + (-finer if ties == "min" else finer))[1])
     return levels, rank
-
-
-def argsort_rows(values: Tensor) -> Tensor:
-    "Order that sorts each row; numpy's sort on a CPU is an order of magnitude quicker than torch's."
-    if values.device.type == "cpu":
-        return torch.from_numpy(np.argsort(values.numpy(), axis=1))
-    return values.argsort(dim=1)
 
 
 def pieces(widths: np.ndarray, limit: int) -> Iterator[np.ndarray]:

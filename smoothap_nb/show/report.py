@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..metrics.curves import precision_recall_curve
 from ..train.checkpoints import write_atomic
 from .figures import DASHES, PALETTE, to_png, use_style
 
@@ -19,10 +20,9 @@ __all__ = ['precision_recall', 'mean_precision_recall', 'class_means', 'write_re
 
 
 def precision_recall(scores: Tensor, relevance: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    "Recall and precision at each positive of one ranking: scores and bool relevance (G,); ties in the gallery's order."
-    hits = relevance[scores.argsort(descending=True, stable=True)].nonzero()[:, 0].numpy() + 1.0
-    found = np.arange(1, len(hits) + 1)
-    return found / max(1, len(hits)), found / hits
+    "Recall and precision at each positive of one ranking: scores and bool relevance (G,). Ties count as ahead."
+    recall, precision = precision_recall_curve(scores[None].double(), relevance[None])
+    return recall[0].numpy(), precision[0].numpy()
 
 
 def mean_precision_recall(embeddings: Tensor, labels: Tensor, queries: int = 1000, points: int = 41, gallery: Tensor | None = None,

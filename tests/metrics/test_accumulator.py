@@ -123,3 +123,35 @@ def test_two_processes_with_an_odd_number_of_images(tmp_path):
         saved = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
         assert saved["given"] == 12
         assert all(saved["found"][name].item() == pytest.approx(wanted[name], abs=1e-6) for name in wanted)
+
+
+def test_a_pass_without_positives_gives_nan_and_one_warning():
+    "As Lightning's sanity check on two batches of a set with many classes."
+    metric = RetrievalMetrics(("mAP", "R@1"))
+    metric.update(ROWS, torch.arange(4))
+    with pytest.warns(UserWarning, match="Every metric of this pass is NaN") as caught:
+        found = metric.compute()
+    assert len(caught) == 1 and found["mAP"].isnan() and found["R@1"].isnan() and found["queries_skipped"] == 4
+    with pytest.raises(ValueError, match="no query has a positive"):
+        evaluate(ROWS, [0, 1, 2, 3])
+
+
+def test_lengths_are_told_once_for_a_metric():
+    metric = RetrievalMetrics("mAP")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for epoch in range(3):
+            metric.update(ROWS * (2 + epoch), LABELS)
+            metric.compute()
+            metric.reset()
+    assert len([w for w in caught if "not of length 1" in str(w.message)]) == 1
+
+
+def test_tags_and_distances_as_in_evaluate():
+    rows = 3 * unit_rows(20, 4, 23)
+    tags = torch.rand(20, 3, generator=torch.Generator().manual_seed(23)) < 0.5
+    metric = RetrievalMetrics(("mAP", "MRR"), distance="euclidean")
+    for part in torch.arange(20).split(7):
+        metric.update(rows[part], tags[part], index=part)
+    wanted = evaluate(rows, tags, metrics=("mAP", "MRR"), distance="euclidean")
+    assert {name: value.item() for name, value in metric.compute().items()} == pytest.approx(wanted, abs=1e-6)
