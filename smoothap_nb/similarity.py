@@ -74,16 +74,25 @@ class SelfScores(torch.autograd.Function):
 
 
 class UnitRows(torch.autograd.Function):
-    "Rows scaled to length 1; backward (I - u u^T) g / length, see lesson 04. F.normalize sends 1e12 g into a row of zeros, here it stays put."
+    """Rows scaled to length 1; backward (I - u u^T) g / length, see lesson 04. F.normalize sends 1e12 g into a row of zeros, here it stays put.
+
+    A row is first scaled by a power of two, which costs no digit, so that squares neither overflow (entries of 1e19 do) nor vanish.
+    """
 
     @staticmethod
-    def length(rows: Tensor) -> Tensor:
+    def scaled(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        "Rows whose largest entry lies near 1, their length (infinite for a row of zeros), and the power of two that made them."
+        largest = torch.linalg.vector_norm(rows, ord=torch.inf, dim=1, keepdim=True)
+        limit = 2.0 ** (126 if rows.dtype == torch.float32 else 1022)
+        scale = (torch.frexp(largest).mantissa / largest).nan_to_num(1, posinf=limit).clamp(1 / limit, limit)
+        rows = rows * scale
         length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-        return torch.where(length > 1e-12, length, torch.inf)
+        return rows, torch.where(length == 0, torch.inf, length), scale
 
     @staticmethod
     def forward(rows: Tensor) -> Tensor:
-        return rows / UnitRows.length(rows)
+        rows, length, _ = UnitRows.scaled(rows)
+        return rows / length
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -92,8 +101,9 @@ class UnitRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor) -> Tensor:
         rows, unit = ctx.saved_tensors
+        _, length, scale = UnitRows.scaled(rows)
         along = (gradient * unit).sum(1, keepdim=True)
-        return (gradient - along * unit) / UnitRows.length(rows)
+        return (gradient - along * unit) / length * scale
 
 
 unit_rows = UnitRows.apply

@@ -34,6 +34,7 @@ class RankingLoss(nn.Module):
     """
 
     hierarchical = False  # labels are (N,), or (N, L) coarse to fine
+    takes_references = True  # ref_emb, ref_labels and query_index: what EmbeddingMemory and gathered batches need
 
     def __init__(self, *, include_query: bool = False, normalize: bool = True, validate: bool = False):
         super().__init__()
@@ -65,6 +66,15 @@ class RankingLoss(nn.Module):
         Raises:
             TypeError, ValueError: what does not fit is named, and how to mend it.
         """
+        return self.mean_loss(*self.rankings(embeddings, labels, indices_tuple, ref_emb, ref_labels, query_index))
+
+    def mean_loss(self, scores: Tensor, target: Tensor) -> Tensor:
+        "Mean of `query_losses` over the queries that have a positive."
+        with torch.autocast(scores.device.type, enabled=False):
+            return mean_over_queries(self.query_losses(scores, target), target.any(1))
+
+    def rankings(self, embeddings, labels, indices_tuple=None, ref_emb=None, ref_labels=None, query_index=None) -> tuple[Tensor, Tensor]:
+        "What `forward` ranks, checked: scores (Q, G) with -inf where a query meets itself, and `target` of the labels."
         if indices_tuple is not None:
             raise ValueError("indices_tuple is not used: a ranking loss compares every query with the whole gallery, so there are "
                              "no pairs to mine. Drop the miner, or pass indices_tuple=None")
@@ -77,11 +87,8 @@ class RankingLoss(nn.Module):
         if ref_emb is None:
             if query_index is not None:
                 raise ValueError("query_index points into ref_emb: pass ref_emb and ref_labels with it")
-            scores, target = self._batch_rankings(embeddings, labels)
-        else:
-            scores, target = self._gallery_rankings(embeddings, labels, ref_emb, ref_labels, query_index)
-        with torch.autocast(scores.device.type, enabled=False):
-            return mean_over_queries(self.query_losses(scores, target), target.any(1))
+            return self._batch_rankings(embeddings, labels)
+        return self._gallery_rankings(embeddings, labels, ref_emb, ref_labels, query_index)
 
     def _batch_rankings(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         "Every row against the batch, itself left out."

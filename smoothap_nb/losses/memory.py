@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
+
 import torch
 from torch import Tensor, nn
 
 from ..checks import check_count, check_embeddings, check_labels, check_references
+from ..similarity import compare_rows, unit_rows
+from .base import RankingLoss
+
+
+def takes_references(loss: nn.Module) -> bool:
+    """Whether a loss ranks queries against references: its attribute `takes_references` says so, or the arguments of its `forward` do.
+
+    A compiled loss passes the attribute on.
+    """
+    says = getattr(loss, "takes_references", None)
+    return {"ref_emb", "ref_labels", "query_index"} <= set(inspect.signature(loss.forward).parameters) if says is None else bool(says)
 
 
 class EmbeddingMemory(nn.Module):
@@ -30,11 +43,11 @@ class EmbeddingMemory(nn.Module):
 
     def __init__(self, loss: nn.Module, size: int):
         super().__init__()
-        code = getattr(getattr(loss, "forward", None), "__code__", None)
-        if not isinstance(loss, nn.Module) or code and not {"ref_emb", "ref_labels", "query_index"} <= set(code.co_varnames):
+        if not isinstance(loss, nn.Module) or not takes_references(loss):
             raise TypeError(f"EmbeddingMemory needs a loss that ranks queries against references (ref_emb, ref_labels, query_index), such as "
                             f"SmoothAPLoss(); got {type(loss).__name__}")
         self.loss, self.size = loss, check_count("size", size)
+        self._unit: Tensor | None = None  # the remembered rows scaled to length 1, made once
         self.register_buffer("embeddings", torch.empty(0, 0))
         self.register_buffer("labels", torch.empty(0, dtype=torch.int64))
 
@@ -45,7 +58,7 @@ class EmbeddingMemory(nn.Module):
 
     def reset(self) -> None:
         "Forget everything, for example when the model changed."
-        self.embeddings, self.labels = self.embeddings.new_empty(0, 0), self.labels.new_empty(0)
+        self.embeddings, self.labels, self._unit = self.embeddings.new_empty(0, 0), self.labels.new_empty(0), None
 
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb: Tensor | None = None,
                 ref_labels: Tensor | None = None, *, query_index: Tensor | None = None) -> Tensor:
@@ -63,11 +76,32 @@ class EmbeddingMemory(nn.Module):
             gallery = check_references(ref_emb, embeddings)
             gallery_labels = check_labels(ref_labels, gallery, "ref_labels", hierarchical)
         remembered, remembered_labels = self._recall(gallery, gallery_labels)
-        value = self.loss(embeddings, labels, indices_tuple, torch.cat([gallery, remembered]), torch.cat([gallery_labels, remembered_labels]),
-                          query_index=query_index)
+        if isinstance(self.loss, RankingLoss) and type(self.loss).forward is RankingLoss.forward:
+            value = self._rank(embeddings, labels, indices_tuple, ref_emb, ref_labels, query_index, remembered_labels)
+        else:
+            value = self.loss(embeddings, labels, indices_tuple, torch.cat([gallery, remembered]), torch.cat([gallery_labels, remembered_labels]),
+                              query_index=query_index)
         if self.training:
             self._remember(gallery.detach(), gallery_labels, remembered, remembered_labels)
         return value
+
+    def _rank(self, embeddings, labels, indices_tuple, ref_emb, ref_labels, query_index, remembered_labels) -> Tensor:
+        "The loss of a plain ranking loss: remembered rows are constants, so they are scaled once and cost one product forward and one back."
+        loss = self.loss
+        scores, target = loss.rankings(embeddings, labels, indices_tuple, ref_emb, ref_labels, None if ref_emb is None else query_index)
+        if len(remembered_labels):
+            rows = unit_rows(embeddings) if loss.normalize else embeddings
+            past = self._unit_rows(scores) if loss.normalize else self.embeddings.to(scores)
+            scores = torch.cat([scores, compare_rows(rows, past, normalize=False)], 1)
+            target = torch.cat([target, loss.target(labels, remembered_labels)], 1)
+        return loss.mean_loss(scores, target)
+
+    def _unit_rows(self, like: Tensor) -> Tensor:
+        "The remembered rows, scaled to length 1."
+        if self._unit is None or self._unit.dtype != like.dtype or self._unit.device != like.device:
+            with torch.no_grad():
+                self._unit = unit_rows(self.embeddings.to(like))
+        return self._unit
 
     def _recall(self, gallery: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         "What is remembered, fit to be appended to `gallery`."
@@ -83,6 +117,9 @@ class EmbeddingMemory(nn.Module):
         "Append the newest, drop the oldest."
         keep = max(0, self.size - len(gallery))
         old = slice(max(0, len(remembered) - keep), None)
+        if self._unit is not None:
+            with torch.no_grad():
+                self._unit = torch.cat([self._unit[old], unit_rows(gallery[-self.size:].to(self._unit))])
         self.embeddings = torch.cat([remembered[old], gallery[-self.size:]])
         self.labels = torch.cat([remembered_labels[old], labels[-self.size:]])
 
@@ -92,7 +129,7 @@ class EmbeddingMemory(nn.Module):
             if stored is not None:
                 setattr(self, name, getattr(self, name).new_empty(stored.shape, dtype=stored.dtype))
         super()._load_from_state_dict(state_dict, prefix, *args)
-        self.embeddings, self.labels = self.embeddings[-self.size:].clone(), self.labels[-self.size:].clone()
+        self.embeddings, self.labels, self._unit = self.embeddings[-self.size:].clone(), self.labels[-self.size:].clone(), None
 
     def extra_repr(self) -> str:
         return f"size={self.size}, filled={self.filled}"

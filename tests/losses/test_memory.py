@@ -213,3 +213,78 @@ def test_every_loss_that_brings_its_gradient_refuses_the_second_in_one_place():
     with pytest.raises(RuntimeError, match="a sum of squares is given with its first derivative only.*lesson 99"):
         first.sum().backward()
     assert not value_with_gradient(compute, scores.detach(), 3.0, name="", lesson="").requires_grad
+
+
+# ------------------------------------------------------------------------------------------------------ what may be wrapped, and the edge
+
+def test_a_compiled_loss_may_be_wrapped():
+    memory, plain = EmbeddingMemory(torch.compile(SmoothAPLoss(0.1), backend="eager"), 20), EmbeddingMemory(SmoothAPLoss(0.1), 20)
+    for embeddings, labels in steps(3):
+        close(memory(embeddings, labels), plain(embeddings, labels))
+
+
+def test_an_attribute_or_the_arguments_say_whether_a_loss_takes_references():
+    class Wrapped(nn.Module):
+        takes_references = True
+
+        def __init__(self):
+            super().__init__()
+            self.loss = SmoothAPLoss(0.1)
+
+        def forward(self, *args, **kwargs):
+            return self.loss(*args, **kwargs)
+
+    class Declines(SmoothAPLoss):
+        takes_references = False
+
+    memory, plain = EmbeddingMemory(Wrapped(), 20), EmbeddingMemory(SmoothAPLoss(0.1), 20)
+    for embeddings, labels in steps(3):
+        close(memory(embeddings, labels), plain(embeddings, labels))
+    with pytest.raises(TypeError, match="got Declines"):
+        EmbeddingMemory(Declines(), 10)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("gathered", [False, True])
+def test_scaling_remembered_rows_once_changes_nothing(normalize, gathered):
+    "The short way of a plain loss against the long one, over more steps than the memory holds, with a state loaded half-way."
+    loss = SmoothAPLoss(0.1, normalize=normalize)
+    memory, kept = EmbeddingMemory(loss, 15), []
+    for step, (embeddings, labels) in enumerate(steps(7)):
+        if step == 4:
+            memory.load_state_dict(copy.deepcopy(memory.state_dict()))
+        leaf, twin = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
+        own = dict(ref_emb=leaf, ref_labels=labels, query_index=torch.arange(6)) if gathered else {}
+        past = torch.cat([e for e, _ in kept])[-15:] if kept else embeddings[:0]
+        past_labels = torch.cat([y for _, y in kept])[-15:] if kept else labels[:0]
+        ours = memory(leaf, labels, **own)
+        theirs = loss(twin, labels, ref_emb=torch.cat([twin, past]), ref_labels=torch.cat([labels, past_labels]), query_index=torch.arange(6))
+        close(ours.detach(), theirs.detach())
+        ours.backward(), theirs.backward()
+        close(leaf.grad, twin.grad)
+        kept.append((embeddings, labels))
+
+
+@pytest.mark.parametrize("factor", [1e-37, 1e-20, 1e-13, 1e19, 3e37])
+@pytest.mark.parametrize("references", [False, True])
+def test_rows_of_any_length_have_a_direction(factor, references):
+    "Squares of 1e19 overflow and squares of 1e-23 vanish in float32: neither makes a row of zeros."
+    embeddings, labels = batch(dtype=torch.float32)
+    embeddings = embeddings / embeddings.abs().max()
+    one, other = embeddings.clone().requires_grad_(), (embeddings * factor).requires_grad_()
+    for leaf in (one, other):
+        gallery = dict(ref_emb=leaf, ref_labels=labels, query_index=torch.arange(24)) if references else {}
+        leaf.loss = SmoothAPLoss(0.1)(leaf, labels, **gallery)
+        leaf.loss.backward()
+    torch.testing.assert_close(other.loss, one.loss, rtol=1e-5, atol=1e-6)
+    assert other.grad.isfinite().all()
+    if 1e-20 <= factor <= 1e19:
+        torch.testing.assert_close(other.grad.double() * factor, one.grad.double(), rtol=1e-3, atol=1e-5)
+
+
+def test_powers_of_two_cost_no_digit():
+    from smoothap_nb.similarity import unit_rows
+
+    rows = torch.randn(200, 65, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(unit_rows(rows), rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True))
+    assert torch.equal(unit_rows(torch.zeros(2, 3)), torch.zeros(2, 3))
