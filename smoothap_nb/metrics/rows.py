@@ -15,10 +15,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..checks import check_choice
+from ..similarity import unit_rows
 
 DISTANCES = ("cosine", "euclidean")
 _BYTES_PER_PASS = 2**27  # of float32 rows, while all of them are looked at
@@ -87,7 +87,7 @@ class Rows:
         "Rows ready for a product."
         if self.kept is not None:
             return self.kept[which if isinstance(which, slice) else torch.from_numpy(which).to(self.device)]
-        rows = F.normalize(self.raw(which), dim=1) if self.scale else self.raw(which)
+        rows = unit_rows(self.raw(which)) if self.scale else self.raw(which)
         if not self.extra:
             return rows
         column = torch.ones_like(rows[:, :1]) if self.extra == "one" else rows.square().sum(1, keepdim=True) / -2

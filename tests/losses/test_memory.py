@@ -288,3 +288,9 @@ def test_powers_of_two_cost_no_digit():
     rows = torch.randn(200, 65, generator=torch.Generator().manual_seed(0))
     assert torch.equal(unit_rows(rows), rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True))
     assert torch.equal(unit_rows(torch.zeros(2, 3)), torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize("factor", [1e-20, 1e19])
+def test_evaluate_gives_rows_of_any_length_a_direction(factor):
+    embeddings, labels = batch(dtype=torch.float32)
+    assert smoothap_nb.evaluate(embeddings * factor, labels, metrics=("mAP",)) == smoothap_nb.evaluate(embeddings, labels, metrics=("mAP",))
