@@ -62,6 +62,7 @@ from .losses.contrast import nt_xent as nt_xent
 from .losses.contrast import contributing_samples as contributing_samples
 from .metrics.two_galleries import evaluate_cross_modal as evaluate_cross_modal
 from .data.captions import GlyphCaptions as GlyphCaptions
+from .data.karpathy import load_captions as load_captions
 from .train.text import TwoTowers as TwoTowers
 from .train.text import load_towers as load_towers
 from .metrics.dataset import evaluate as evaluate
@@ -121,6 +122,7 @@ from .reproduction.page import reproduction_page as reproduction_page
 from .reproduction.page import claims_table as claims_table
 from .reproduction.study import glyph_grid as glyph_grid
 from .reproduction.verdicts import claims as claims
+from .retrieval.by_words import search_words as search_words
 from .show.figures import ranked_row as ranked_row
 from .show.players import explore as explore
 from .show.players import live_figures as live_figures
