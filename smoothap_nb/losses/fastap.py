@@ -12,11 +12,37 @@ from .base import RankingLoss
 from ..checks import check_count, check_relevance, check_scores
 
 # %% auto #0
-__all__ = ['fast_ap', 'FastAPLoss']
+__all__ = ['unchecked_fast_ap', 'check_cosines', 'fast_ap', 'FastAPLoss']
+
+# %% ../../nbs/06_fastap.ipynb #06c70002
+def unchecked_fast_ap(scores: Tensor, relevance: Tensor, bins: int) -> Tensor:
+    "`fast_ap` without checks; -inf marks an absent item."
+    absent = scores == -torch.inf
+    place = (1 - scores.masked_fill(absent, 0)) * (bins / 2)         # squared distance over the width of a bin
+    node = place.detach().floor().clamp(0, bins - 1)
+    share = (place - node).double()                                  # of the node above; float64: long lists add up
+    share = share + (share.clamp(0, 1) - share).detach()             # 1.0000001 is a cosine too
+    column = node.long() + (bins + 1) * (relevance.long() + 2 * absent)
+    empty = share.new_zeros(len(scores), 3 * (bins + 1))
+    filled = empty.scatter_add(1, column, 1 - share).scatter_add(1, column + 1, share)
+    negative, positive, _ = filled.split(bins + 1, 1)
+    found = (negative + positive).cumsum(1)
+    total = (positive * positive.cumsum(1) / torch.where(found > 0, found, torch.ones_like(found))).sum(1)
+    number = relevance.sum(1)
+    return (total / number.clamp(min=1)).masked_fill(number == 0, torch.nan).to(scores.dtype)
+
+# %% ../../nbs/06_fastap.ipynb #06c70004
+def check_cosines(scores: Tensor, validate: bool = False) -> None:
+    "Refuse scores that are no cosines (rounding aside): they would lie outside all bins."
+    if (validate or scores.device.type == "cpu") and scores.numel():
+        low, high = scores.detach().masked_fill(scores == -torch.inf, 0).aminmax()  # -inf: absent
+        if low < -1.01 or high > 1.01:
+            raise ValueError(f"FastAP's bins hold cosine similarities, in [-1, 1]; these scores reach from {low:.4g} "
+                             f"to {high:.4g}: normalise the embeddings (normalize=True)")
 
 # %% ../../nbs/06_fastap.ipynb #3f191922
 def fast_ap(scores: Tensor, relevance: Tensor, bins: int = 10, validate: bool = False) -> Tensor:
-    """AP of each query on a histogram of squared distances with shared bins (FastAP, Cakir et al. 2019; derived in lesson 06).
+    """AP of each query on a histogram of squared distances with shared bins (FastAP, Cakir et al. 2019; lesson 06).
 
     Args:
         scores: (Q, G) cosine similarity in [-1, 1], higher is closer.
@@ -33,33 +59,8 @@ def fast_ap(scores: Tensor, relevance: Tensor, bins: int = 10, validate: bool = 
     """
     bins = check_count("bins", bins)
     scores = check_scores(scores, validate)
-    _check_cosines(scores, validate)
-    return _fast_ap(scores, check_relevance(relevance, scores), bins)
-
-
-def _check_cosines(scores: Tensor, validate: bool = False) -> None:
-    "Refuse scores that are no cosines (rounding aside): they would lie outside all bins."
-    if (validate or scores.device.type == "cpu") and scores.numel():
-        low, high = scores.detach().masked_fill(scores == -torch.inf, 0).aminmax()  # -inf: absent
-        if low < -1.01 or high > 1.01:
-            raise ValueError(f"FastAP's bins hold cosine similarities, in [-1, 1]; these scores reach from {low:.4g} to {high:.4g}: "
-                             "normalise the embeddings (normalize=True)")
-
-
-def _fast_ap(scores: Tensor, relevance: Tensor, bins: int) -> Tensor:
-    "`fast_ap` without checks; -inf marks an absent item."
-    absent = scores == -torch.inf
-    place = (1 - scores.masked_fill(absent, 0)) * (bins / 2)         # squared distance over the width of a bin
-    node = place.detach().floor().clamp(0, bins - 1)
-    share = (place - node).double()                                  # of the node above; float64: long lists add up
-    share = share + (share.clamp(0, 1) - share).detach()             # 1.0000001 is a cosine too
-    column = node.long() + (bins + 1) * (relevance.long() + 2 * absent)
-    empty = share.new_zeros(len(scores), 3 * (bins + 1))
-    negative, positive, _ = empty.scatter_add(1, column, 1 - share).scatter_add(1, column + 1, share).split(bins + 1, 1)
-    found = (negative + positive).cumsum(1)
-    total = (positive * positive.cumsum(1) / torch.where(found > 0, found, torch.ones_like(found))).sum(1)
-    number = relevance.sum(1)
-    return (total / number.clamp(min=1)).masked_fill(number == 0, torch.nan).to(scores.dtype)
+    check_cosines(scores, validate)
+    return unchecked_fast_ap(scores, check_relevance(relevance, scores), bins)
 
 # %% ../../nbs/06_fastap.ipynb #84250467
 class FastAPLoss(RankingLoss):
@@ -68,7 +69,8 @@ class FastAPLoss(RankingLoss):
     Called as ``loss(embeddings, labels)``; see `RankingLoss` for references and for keeping the query in its own ranking.
 
     Args:
-        bins: number of bins over the squared distances 0 ... 4. The authors' default is 10; the Smooth-AP paper takes 20 on INaturalist.
+        bins: number of bins over the squared distances 0 ... 4. The authors' default is 10; the Smooth-AP paper takes 20
+            on INaturalist.
         include_query: keep each query in its own ranking, as its own first positive.
         normalize: scale embeddings to length 1 before comparing them; without it they must be of length 1 already.
         validate: look for NaN, infinity and scores that are no cosines on CUDA too (on a CPU always).
@@ -83,8 +85,8 @@ class FastAPLoss(RankingLoss):
 
     def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
         if not self.normalize:
-            _check_cosines(scores, self.validate)
-        return 1 - _fast_ap(scores, target, self.bins)
+            check_cosines(scores, self.validate)
+        return 1 - unchecked_fast_ap(scores, target, self.bins)
 
     def extra_repr(self) -> str:
         return f"bins={self.bins}, {super().extra_repr()}"

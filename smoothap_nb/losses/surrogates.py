@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..checks import check_count, check_number, check_relevance, check_scores
 from .base import RankingLoss
-from .fastap import _fast_ap
+from .fastap import unchecked_fast_ap
 from .hierarchical import StepSettings, unchecked_smooth_h_ap
 
 # %% auto #0
@@ -212,7 +212,7 @@ def soft_bin_ap(scores: Tensor, relevance: Tensor, centres: int = 20, validate: 
 
 def _soft_bin_ap(scores: Tensor, relevance: Tensor, centres: int) -> Tensor:
     "`soft_bin_ap` without checks; -inf marks an absent item."
-    return _fast_ap(torch.where(scores == -torch.inf, scores, scores.clamp(-1, 1)), relevance, centres - 1)
+    return unchecked_fast_ap(torch.where(scores == -torch.inf, scores, scores.clamp(-1, 1)), relevance, centres - 1)
 
 
 def _check_centres(centres: int) -> int:

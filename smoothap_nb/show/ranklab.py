@@ -18,7 +18,7 @@ from torch import Tensor
 from ..metrics.flat import average_precision
 from ..metrics.graded import h_ap, levels_from_labels, relevance_from_levels
 from ..losses.blackbox import blackbox_ap, recall_loss
-from ..losses.fastap import _check_cosines, fast_ap
+from ..losses.fastap import check_cosines, fast_ap
 from .figures import PALETTE, show
 from ..losses.hierarchical import smooth_h_ap
 from .players import STAND_IN
@@ -138,7 +138,7 @@ def _state(scores=None, relevance=None, levels=None, images=None, query=None, na
             raise ValueError("relevance, levels and pictures belong to scores: give the scores too, or nothing at all for the glyphs")
         return _state(**_glyph_ranking(), **settings)
     scores = _one_row("scores", scores, torch.float64)
-    check_scores(scores[None]), _check_cosines(scores[None])
+    check_scores(scores[None]), check_cosines(scores[None])
     if relevance is None and levels is None:
         raise ValueError("relevance or levels must say which pictures are positives")
     levels = _one_row("levels", relevance if levels is None else levels, torch.int64)
@@ -280,7 +280,7 @@ def _widget_class():
             if len(self.images) and len(row) != len(self.images):
                 raise ValueError(f"{name} must hold {len(self.images)} values, one per picture, got {len(row)}: make a new RankLab for another ranking")
             if name == "scores":
-                check_scores(torch.tensor([row], dtype=torch.float64)), _check_cosines(torch.tensor([row], dtype=torch.float64))
+                check_scores(torch.tensor([row], dtype=torch.float64)), check_cosines(torch.tensor([row], dtype=torch.float64))
             if name == "levels" and not all(0 <= level <= self.num_levels for level in row):
                 raise ValueError(f"levels must lie in 0 ... {self.num_levels}, got {row}")
             return row
