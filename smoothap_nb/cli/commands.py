@@ -227,7 +227,8 @@ def reproduce(
         else:
             result = rp.reproduce(name, root, changes | {"seed": seed}, run, also_root=also_root, miniature=miniature, record=record_to, fresh=fresh,
                                   progress=not quiet, device="cpu" if cpu else None, say=say)
-            say(rp.against_paper(result))
+            if result["metrics"]:  # the main process
+                say(rp.against_paper(result))
 
 
 def _shown(entry, root, settings) -> str:

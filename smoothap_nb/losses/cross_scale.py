@@ -84,6 +84,9 @@ class CSLLoss(nn.Module):
 
     hierarchical = True  # labels are (N, L)
 
+    takes_references = True  # for the call's sake; it compares with proxies, which no gallery lengthens
+    compares_with_proxies = True
+
     def __init__(self, class_labels: Tensor, dim: int, margins: Sequence[float] | None = None, scale: float = 32.0, *,
                  normalize: bool = True, validate: bool = False):
         super().__init__()

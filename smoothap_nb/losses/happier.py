@@ -91,6 +91,9 @@ class ClusterLoss(nn.Module):
         ValueError: numbers out of range; on a call, labels outside 0 ... num_classes - 1.
     """
 
+    takes_references = True  # for the call's sake; it compares with proxies, which no gallery lengthens
+    compares_with_proxies = True
+
     def __init__(self, num_classes: int, dim: int, temperature: float = 0.05, *, normalize: bool = True, validate: bool = False):
         super().__init__()
         self.num_classes, self.dim = check_count("num_classes", num_classes), check_count("dim", dim)
@@ -158,6 +161,7 @@ class HAPPIERLoss(nn.Module):
     """
 
     hierarchical = True
+    takes_references = True
 
     def __init__(self, num_classes: int, dim: int, cluster_weight: float = 0.1, *, temperature: float = 0.05, alpha: float = 1.0,
                  weights: Sequence[float] | None = None, tau: float = 0.01, rho: float | None = 100.0, delta: float | None = 0.05,

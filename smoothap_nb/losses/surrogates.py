@@ -163,6 +163,7 @@ class ROADMAPLoss(nn.Module):
     """
 
     hierarchical = False  # labels are (N,)
+    takes_references = True
 
     def __init__(self, tau: float = 0.01, rho: float | None = 100.0, delta: float | None = 0.05, offset: float | None = None,
                  start: float = 0.5, ties: str = "average", *, pos_margin: float = 0.9, neg_margin: float = 0.6,

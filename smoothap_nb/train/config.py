@@ -270,6 +270,9 @@ def load_experiment(name: str, settings: list[str] | tuple = ()) -> Experiment:
     return experiment_from_dict(values)
 
 
+# TOML is written here and not by tomli-w: an experiment is numbers, words, lists and tables of one depth, which are twenty lines, and `reproduce --show` puts the source of
+# a setting behind it as a comment, which no writer of TOML can.
+
 def _toml_value(value) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k} = {_toml_value(v)}" for k, v in value.items()) + "}"

@@ -63,6 +63,7 @@ def cached_backward(embed: Callable[[Tensor], Tensor], images: Tensor, micro: in
 
 # %% ../../nbs/18_large_batches.ipynb #3d38554e
 class _Gather(torch.autograd.Function):
+    # torch.distributed.nn.functional.all_gather, now deprecated, does this for equal shares alone: with gloo a share that is one row longer ends the process
     @staticmethod
     def forward(ctx, rows: Tensor, sizes: list[int]) -> Tensor:
         ctx.sizes = sizes

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..checks import ConfigError, nearest
 from ..losses.memory import EmbeddingMemory
 
-__all__ = ['LOSSES', 'LOSSES_WITHOUT_GALLERY', 'loss_from_config', 'Objective']
+__all__ = ['LOSSES', 'loss_from_config', 'Objective']
 
 LOSSES = {  # name in an experiment: (class, whether it takes the labels of all levels)
     "smooth_ap": ("SmoothAPLoss", False), "sup_ap": ("SupAPLoss", False), "roadmap": ("ROADMAPLoss", False), "soft_bin_ap": ("SoftBinAPLoss", False),
@@ -126,7 +126,8 @@ class Objective(nn.Module):
             self.miners.append(miner)
             self.takes_levels.append(LOSSES.get(term["name"], ("", False))[1])
             self.levels.append(-1 if level is None else level - 1)
-            self.losses.append(EmbeddingMemory(loss, memory) if memory and _ranks(loss) else loss)
+            lengthens = getattr(loss, "takes_references", False) and not getattr(loss, "compares_with_proxies", False)
+            self.losses.append(EmbeddingMemory(loss, memory) if memory and lengthens else loss)
         if memory and not any(isinstance(loss, EmbeddingMemory) for loss in self.losses):
             raise ConfigError(f"memory.size is {memory}, but {' and '.join(self.names)} cannot rank against a gallery: set memory.size = 0, or use a ranking loss")
 
@@ -149,11 +150,3 @@ class Objective(nn.Module):
             value = loss(embeddings, wanted) if miner is None else loss(embeddings, wanted, miner(embeddings, wanted))
             total = weight * value if total is None else total + weight * value
         return total
-
-
-def _ranks(loss: nn.Module) -> bool:
-    "Can this loss rank queries against a gallery that holds more than the batch?"
-    return {"ref_emb", "ref_labels", "query_index"} <= set(inspect.signature(loss.forward).parameters) and LOSSES_WITHOUT_GALLERY.isdisjoint({type(loss).__name__})
-
-
-LOSSES_WITHOUT_GALLERY = {"ClusterLoss", "CSLLoss"}  # they compare with proxies, not with a gallery

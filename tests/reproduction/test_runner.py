@@ -552,3 +552,25 @@ def test_results_of_several_folders_make_a_table(tmp_path):
     done = CliRunner().invoke(app, ["results", str(tmp_path / "machine0"), str(tmp_path / "machine1"), "--write", str(tmp_path / "t.md")])
     assert "(2 seeds), best epoch on the test set" in done.stdout and done.exit_code == 0 and "R@1" in (tmp_path / "t.md").read_text()
     assert "there is no" in str(CliRunner().invoke(app, ["results", str(tmp_path / "nothing")]).exception)
+
+
+LAUNCHERS = {
+    "torchrun": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "--"],
+    "accelerate": ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no", "-m"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_the_command_runs_under_both_launchers(tmp_path, launcher):
+    "As the guide types it, with two gloo processes: one folder, one record, one voice; --run reaches us and not torchrun."
+    import os
+    import subprocess
+    import sys
+
+    command = [sys.executable, *LAUNCHERS[launcher], "smoothap_nb.cli", "reproduce", "dyml-vehicle/happier", "--miniature", "--cpu", "--quiet", "--run", str(tmp_path / "run")]
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400, env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "2 processes" in done.stdout and done.stdout.count("written:") == done.stdout.count("a miniature:") == 1
+    assert len(rp.runs_of(tmp_path / "run" / "reproduce.json")[0]) == 1
