@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import ConfigError, nearest
-from ..losses.memory import EmbeddingMemory
+from ..losses.memory import EmbeddingMemory, takes_references
 
 __all__ = ['LOSSES', 'loss_from_config', 'Objective']
 
@@ -126,7 +126,7 @@ class Objective(nn.Module):
             self.miners.append(miner)
             self.takes_levels.append(LOSSES.get(term["name"], ("", False))[1])
             self.levels.append(-1 if level is None else level - 1)
-            lengthens = getattr(loss, "takes_references", False) and not getattr(loss, "compares_with_proxies", False)
+            lengthens = takes_references(loss) and not getattr(loss, "compares_with_proxies", False)
             self.losses.append(EmbeddingMemory(loss, memory) if memory and lengthens else loss)
         if memory and not any(isinstance(loss, EmbeddingMemory) for loss in self.losses):
             raise ConfigError(f"memory.size is {memory}, but {' and '.join(self.names)} cannot rank against a gallery: set memory.size = 0, or use a ranking loss")
