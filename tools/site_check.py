@@ -58,7 +58,7 @@ class Reader(HTMLParser):
 def known_cell(notebook: Path) -> list[str] | None:
     "The first cell of at least three lines that a reader of the notebook sees, without the options at its head."
     for cell in reader_notebook(json.loads(notebook.read_text(encoding="utf-8")))["cells"]:
-        if cell["cell_type"] == "code":
+        if cell["cell_type"] == "code" and "#| echo: false" not in joined(cell["source"]):
             lines = [line.rstrip() for line in joined(cell["source"]).splitlines() if not line.startswith("#|")]
             if len(lines) >= 3:
                 return lines
