@@ -24,13 +24,15 @@ __all__ = ["HAPLoss", "ClusterLoss", "HAPPIERLoss"]
 class HAPLoss(RankingLoss):
     """1 - surrogate H-AP, averaged over the queries of a batch (HAPPIER, A.3): an upper bound of 1 - H-AP by default.
 
-    Called as ``loss(embeddings, labels)`` with labels (N, L), coarse to fine; see `RankingLoss` for references and `query_index`.
-    Relevance is counted in the batch. For what the authors ran, pass ``offset=1.44, smooth_hrank=False, include_query=True``.
+    Called as ``loss(embeddings, labels)`` with labels (N, L), coarse to fine; see `RankingLoss` for references and
+    `query_index`.
+    Relevance is counted in the batch. For what the authors ran, pass ``offset=1.44, smooth_hrank=False,
+    include_query=True``.
 
     Args:
         alpha: how steeply relevance grows with the level, see `relevance_from_levels`.
-        weights: L weights, the coarsest level first: `relevance_from_weights` instead of `alpha`. Levels of weight 0 below all others
-            are negatives.
+        weights: L weights, the coarsest level first: `relevance_from_weights` instead of `alpha`. Levels of weight 0
+            below all others are negatives.
         tau, rho, delta, offset, start, leak, slope, intercept, smooth_hrank, ties: the two steps, see `smooth_h_ap`.
         include_query: keep each query in its own ranking, at level L (most public code does; it lifts H-AP).
         normalize: scale embeddings to length 1 before comparing them.
@@ -42,10 +44,10 @@ class HAPLoss(RankingLoss):
 
     hierarchical = True
 
-    def __init__(self, alpha: float = 1.0, weights: Sequence[float] | None = None, tau: float = 0.01, rho: float | None = 100.0,
-                 delta: float | None = 0.05, offset: float | None = None, start: float = 0.5, leak: float = 10.0, slope: float = 25.0,
-                 intercept: float = 0.5, smooth_hrank: bool = True, ties: str = "average", *, include_query: bool = False,
-                 normalize: bool = True, validate: bool = False):
+    def __init__(self, alpha: float = 1.0, weights: Sequence[float] | None = None, tau: float = 0.01,
+                 rho: float | None = 100.0, delta: float | None = 0.05, offset: float | None = None, start: float = 0.5,
+                 leak: float = 10.0, slope: float = 25.0, intercept: float = 0.5, smooth_hrank: bool = True,
+                 ties: str = "average", *, include_query: bool = False, normalize: bool = True, validate: bool = False):
         super().__init__(include_query=include_query, normalize=normalize, validate=validate)
         self.alpha, self.weights = check_number("alpha", alpha, 0), None if weights is None else check_weights(weights)
         self.steps = StepSettings(tau, rho, delta, offset, start, leak, slope, intercept, smooth_hrank, ties)
@@ -53,13 +55,17 @@ class HAPLoss(RankingLoss):
     def target(self, labels: Tensor, ref_labels: Tensor) -> Tensor:
         "(Q, G) levels, a byte each."
         if self.weights is not None and len(self.weights) != labels.shape[1]:
-            raise ValueError(f"labels have {labels.shape[1]} levels, but there are {len(self.weights)} weights: one per level is needed")
+            raise ValueError(f"labels have {labels.shape[1]} levels, but there are {len(self.weights)} weights: one "
+                             f"per level is needed")
         levels = common_levels(labels, ref_labels, torch.int8 if labels.shape[1] < 128 else torch.int16)
-        worthless = next((i for i, w in enumerate(self.weights or ()) if w > 0), 0)  # coarse levels of weight 0 are negatives
+        # coarse levels of weight 0 are negatives
+        worthless = next((i for i, w in enumerate(self.weights or ()) if w > 0), 0)
         return levels.masked_fill_(levels <= worthless, 0) if worthless else levels
 
     def worth_of_levels(self, levels: Tensor, dtype: torch.dtype) -> Tensor:
-        "(Q, L + 1): what an item of level 0, 1, ... L is worth to each query, 0 for level 0. Override it for a relevance of your own."
+        """(Q, L + 1): what an item of level 0, 1, ... L is worth to each query, 0 for level 0. Override it for a
+        relevance of your own.
+        """
         if self.weights is not None:
             return worth_from_weights(levels, self.weights, 0, dtype)
         return worth_from_alpha(levels, self.alpha, number_of_levels(levels, None), 0, dtype)
@@ -94,14 +100,18 @@ class ClusterLoss(nn.Module):
     takes_references = True  # for the call's sake; it compares with proxies, which no gallery lengthens
     compares_with_proxies = True
 
-    def __init__(self, num_classes: int, dim: int, temperature: float = 0.05, *, normalize: bool = True, validate: bool = False):
+    def __init__(self, num_classes: int, dim: int, temperature: float = 0.05, *, normalize: bool = True,
+                 validate: bool = False):
         super().__init__()
         self.num_classes, self.dim = check_count("num_classes", num_classes), check_count("dim", dim)
-        self.temperature, self.normalize, self.validate = check_positive("temperature", temperature), normalize, validate
+        self.temperature = check_positive("temperature", temperature)
+        self.normalize, self.validate = normalize, validate
         self.proxies = nn.Parameter(torch.empty(num_classes, dim).uniform_(-1 / math.sqrt(dim), 1 / math.sqrt(dim)))
 
     def parameter_group(self, **options) -> dict:
-        "The proxies as a parameter group for an optimiser, with options of their own: ``loss.parameter_group(lr=0.1, weight_decay=0)``."
+        """The proxies as a parameter group for an optimiser, with options of their own:
+        ``loss.parameter_group(lr=0.1, weight_decay=0)``.
+        """
         return {"params": [self.proxies], **options}
 
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb: Tensor | None = None,
@@ -112,7 +122,8 @@ class ClusterLoss(nn.Module):
             embeddings: (N, dim) floating point.
             labels: (N,) or (N, L) integers; the fine class counts.
             indices_tuple: must be None.
-            ref_emb, ref_labels, query_index: not used, since each embedding is compared with the proxies alone; here for the shared call.
+            ref_emb, ref_labels, query_index: not used, since each embedding is compared with the proxies alone; here
+                for the shared call.
 
         Returns:
             scalar loss.
@@ -121,36 +132,43 @@ class ClusterLoss(nn.Module):
             TypeError, ValueError: what does not fit is named, and how to mend it.
         """
         if indices_tuple is not None:
-            raise ValueError("indices_tuple is not used: every embedding is compared with every proxy. Drop the miner, or pass None")
+            raise ValueError("indices_tuple is not used: every embedding is compared with every proxy. Drop the miner, "
+                             "or pass None")
         embeddings = check_embeddings(embeddings, "embeddings", self.validate)
         if len(embeddings) == 0:
             raise ValueError("the batch is empty: embeddings have no rows")
         if embeddings.shape[1] != self.dim:
-            raise ValueError(f"the embeddings have {embeddings.shape[1]} dimensions, the proxies have {self.dim}: pass dim={embeddings.shape[1]}")
+            raise ValueError(f"the embeddings have {embeddings.shape[1]} dimensions, the proxies have {self.dim}: pass "
+                             f"dim={embeddings.shape[1]}")
         labels = check_labels(labels, embeddings, "labels", hierarchical=True)[:, -1].long()
         least, most = (int(x) for x in labels.aminmax())
         if least < 0 or most >= self.num_classes:
-            raise ValueError(f"fine labels run from {least} to {most}, but there are proxies for 0 ... {self.num_classes - 1}: "
+            raise ValueError(f"fine labels run from {least} to {most}, but there are proxies for 0 ... "
+                             f"{self.num_classes - 1}: "
                              "number the training classes from 0, and pass their number as num_classes")
-        cosines = cosine_scores(F.normalize(embeddings, dim=1) if self.normalize else embeddings, F.normalize(self.proxies, dim=1),
+        cosines = cosine_scores(F.normalize(embeddings, dim=1) if self.normalize else embeddings,
+                                F.normalize(self.proxies, dim=1),
                                 normalize=False)
         return F.cross_entropy(cosines / self.temperature, labels)
 
     def extra_repr(self) -> str:
-        return f"num_classes={self.num_classes}, dim={self.dim}, temperature={self.temperature}, normalize={self.normalize}"
+        sizes = f"num_classes={self.num_classes}, dim={self.dim}"
+        return f"{sizes}, temperature={self.temperature}, normalize={self.normalize}"
 
 
 class HAPPIERLoss(nn.Module):
     """(1 - cluster_weight) x H-AP loss + cluster_weight x clustering loss (HAPPIER's total loss).
 
-    Called as ``loss(embeddings, labels)`` with labels (N, L), coarse to fine. The finest column numbers the training classes from 0.
+    Called as ``loss(embeddings, labels)`` with labels (N, L), coarse to fine. The finest column numbers the training
+    classes from 0.
 
     Args:
         num_classes: number of fine classes in the training set.
         dim: dimensions of the embeddings.
         cluster_weight: the paper's lambda, from 0 to 1.
         temperature: of `ClusterLoss`.
-        alpha, weights, tau, rho, delta, offset, start, leak, slope, intercept, smooth_hrank, ties: of `HAPLoss`. HAPPIER_F is a larger alpha.
+        alpha, weights, tau, rho, delta, offset, start, leak, slope, intercept, smooth_hrank, ties: of `HAPLoss`.
+            HAPPIER_F is a larger alpha.
         include_query, normalize, validate: of `HAPLoss`; `normalize` and `validate` of both.
 
     Attributes:
@@ -163,11 +181,11 @@ class HAPPIERLoss(nn.Module):
     hierarchical = True
     takes_references = True
 
-    def __init__(self, num_classes: int, dim: int, cluster_weight: float = 0.1, *, temperature: float = 0.05, alpha: float = 1.0,
-                 weights: Sequence[float] | None = None, tau: float = 0.01, rho: float | None = 100.0, delta: float | None = 0.05,
-                 offset: float | None = None, start: float = 0.5, leak: float = 10.0, slope: float = 25.0, intercept: float = 0.5,
-                 smooth_hrank: bool = True, ties: str = "average", include_query: bool = False, normalize: bool = True,
-                 validate: bool = False):
+    def __init__(self, num_classes: int, dim: int, cluster_weight: float = 0.1, *, temperature: float = 0.05,
+                 alpha: float = 1.0, weights: Sequence[float] | None = None, tau: float = 0.01,
+                 rho: float | None = 100.0, delta: float | None = 0.05, offset: float | None = None, start: float = 0.5,
+                 leak: float = 10.0, slope: float = 25.0, intercept: float = 0.5, smooth_hrank: bool = True,
+                 ties: str = "average", include_query: bool = False, normalize: bool = True, validate: bool = False):
         super().__init__()
         self.cluster_weight = check_number("cluster_weight", cluster_weight, 0)
         if cluster_weight > 1:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from smoothap_nb.checks import (
-    TIES, check_choice, check_count, check_extra_fine, check_labels, check_levels, check_number, check_relevance_values, check_scores, check_weights,
+    TIES, check_choice, check_count, check_extra_fine, check_labels, check_levels, check_number, check_relevance_values,
+    check_scores, check_weights,
 )
 from .flat import average_precision
 from smoothap_nb.metrics.from_ranks import (
@@ -40,14 +41,18 @@ def levels_from_labels(labels: Tensor, ref_labels: Tensor | None = None) -> Tens
         ValueError: labels that are not (N, L), or with another number of levels than `ref_labels`.
     """
     labels = check_labels(labels, labels, hierarchical=True)
-    ref_labels = labels if ref_labels is None else check_labels(ref_labels, ref_labels, "ref_labels", hierarchical=True).to(labels.device)
+    ref_labels = labels if ref_labels is None else check_labels(ref_labels, ref_labels, "ref_labels",
+                                                                hierarchical=True).to(labels.device)
     return common_levels(labels, ref_labels, torch.int64)
 
 
 def common_levels(labels: Tensor, ref_labels: Tensor, dtype: torch.dtype) -> Tensor:
-    "`levels_from_labels` in a dtype of one's choice; the tree's columns are compared one at a time, nothing is (Q, G, L)."
+    """`levels_from_labels` in a dtype of one's choice; the tree's columns are compared one at a time, nothing is (Q,
+    G, L).
+    """
     if labels.shape[1] != ref_labels.shape[1]:
-        raise ValueError(f"labels have {labels.shape[1]} levels, ref_labels have {ref_labels.shape[1]}: both need the same tree")
+        raise ValueError(f"labels have {labels.shape[1]} levels, ref_labels have {ref_labels.shape[1]}: both need the "
+                         f"same tree")
     levels = torch.zeros(len(labels), len(ref_labels), dtype=dtype, device=labels.device)
     same = torch.ones_like(levels, dtype=torch.bool)
     for column, ref_column in zip(labels.T, ref_labels.T):
@@ -58,14 +63,17 @@ def common_levels(labels: Tensor, ref_labels: Tensor, dtype: torch.dtype) -> Ten
 # %% ../../nbs/07_hierarchical_ap.ipynb #703d849a
 def relevance_from_levels(levels: Tensor, alpha: float = 1.0, num_levels: int | None = None, extra_fine: int = 0,
                           dtype: torch.dtype = torch.float64) -> Tensor:
-    """Relevance that grows with the level and is shared out inside it: (l/L)^alpha over the number of items at level l (HAPPIER, Eq. 4).
+    """Relevance that grows with the level and is shared out inside it: (l/L)^alpha over the number of items at level l
+    (HAPPIER, Eq. 4).
 
     Args:
         levels: (Q, G) integers, 0 for negatives.
-        alpha: how steeply relevance grows, >= 0. 1 for the metric; the authors train HAPPIER_F with 5 (SOP) and 3 (iNaturalist).
-        num_levels: L, the level of the finest class; the largest level seen when left out. It scales every relevance alike, and says
-            where `extra_fine` counts.
-        extra_fine: added to the number of items at level L. 1 counts the query that is not in its own ranking, as the authors do.
+        alpha: how steeply relevance grows, >= 0. 1 for the metric; the authors train HAPPIER_F with 5 (SOP) and 3
+            (iNaturalist).
+        num_levels: L, the level of the finest class; the largest level seen when left out. It scales every relevance
+            alike, and says where `extra_fine` counts.
+        extra_fine: added to the number of items at level L. 1 counts the query that is not in its own ranking, as the
+            authors do.
         dtype: of the result.
 
     Returns:
@@ -75,7 +83,8 @@ def relevance_from_levels(levels: Tensor, alpha: float = 1.0, num_levels: int | 
         TypeError, ValueError: levels that do not fit, alpha or extra_fine below 0, levels above `num_levels`.
     """
     levels, num_levels = check_levels(levels), number_of_levels(levels, num_levels)
-    return worth_from_alpha(levels, check_number("alpha", alpha, 0), num_levels, check_extra_fine(extra_fine), dtype).gather(1, levels.long())
+    return worth_from_alpha(levels, check_number("alpha", alpha, 0), num_levels, check_extra_fine(extra_fine),
+                            dtype).gather(1, levels.long())
 
 
 def worth_from_alpha(levels: Tensor, alpha: float, num_levels: int, extra_fine: int, dtype: torch.dtype) -> Tensor:
@@ -95,13 +104,15 @@ def number_of_levels(levels: Tensor, num_levels: int | None) -> int:
     return num_levels or top
 
 # %% ../../nbs/07_hierarchical_ap.ipynb #c9d4dab4
-def relevance_from_weights(levels: Tensor, weights: Sequence[float], extra_fine: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Relevance that makes H-AP the weighted mean of the APs of all levels (HAPPIER, Property 1; its index q must read p).
+def relevance_from_weights(levels: Tensor, weights: Sequence[float], extra_fine: int = 0,
+                           dtype: torch.dtype = torch.float64) -> Tensor:
+    """Relevance that makes H-AP the weighted mean of the APs of all levels (HAPPIER, Property 1; its index q must read
+    p).
 
     Args:
         levels: (Q, G) integers, 0 for negatives.
-        weights: L weights >= 0, the coarsest level first. Only their ratios matter to H-AP. The weight of a level at which a query has
-            nothing falls out of that query's mean.
+        weights: L weights >= 0, the coarsest level first. Only their ratios matter to H-AP. The weight of a level at
+            which a query has nothing falls out of that query's mean.
         extra_fine: items to add to the size of the finest level, as in `relevance_from_levels`.
         dtype: of the result.
 
@@ -122,14 +133,17 @@ def worth_from_weights(levels: Tensor, weights: Sequence[float], extra_fine: int
 
 # %% ../../nbs/07_hierarchical_ap.ipynb #7709ecb3
 def h_ap(scores: Tensor, relevance_values: Tensor, ties: str = "max", validate: bool = False) -> Tensor:
-    """Hierarchical Average Precision of each query's ranking (HAPPIER, Eq. 2 and 3), for any relevance, ordered by level or not.
+    """Hierarchical Average Precision of each query's ranking (HAPPIER, Eq. 2 and 3), for any relevance, ordered by
+    level or not.
 
-    Computed as what it is, a weighted mean of ordinary APs, one per distinct relevance of a query: the cost is one sort, plus one pass per
+    Computed as what it is, a weighted mean of ordinary APs, one per distinct relevance of a query: the cost is one
+    sort, plus one pass per
     distinct value.
 
     Args:
         scores: (Q, G) similarity, higher is closer.
-        relevance_values: (Q, G) floating point, >= 0, 0 for negatives; see `relevance_from_levels` and `relevance_from_weights`.
+        relevance_values: (Q, G) floating point, >= 0, 0 for negatives; see `relevance_from_levels` and
+            `relevance_from_weights`.
         ties: "max" (pessimistic), "min" or "average"; see `ranks`. H-rank and rank count ties alike.
         validate: look for NaN and infinity on CUDA too (on a CPU always).
 
@@ -161,7 +175,8 @@ def _tie_groups(descending: Tensor) -> tuple[Tensor, Tensor]:
 
 # %% ../../nbs/07_hierarchical_ap.ipynb #1e4900c4
 def ap_at_level(scores: Tensor, levels: Tensor, level: int, ties: str = "max", validate: bool = False) -> Tensor:
-    """AP of each query where everything at `level` or finer is a positive (HAPPIER, Eq. 13; B.3 leaves out the division).
+    """AP of each query where everything at `level` or finer is a positive (HAPPIER, Eq. 13; B.3 leaves out the
+    division).
 
     Args:
         scores: (Q, G) similarity, higher is closer.
@@ -189,7 +204,8 @@ def ndcg(scores: Tensor, levels: Tensor, ties: str = "max", validate: bool = Fal
         validate: look for NaN and infinity on CUDA too (on a CPU always).
 
     Returns:
-        (Q,) in [0, 1], in the dtype of the scores; NaN for a query without positives. (Ties with "min" share a place and may pass 1.)
+        (Q,) in [0, 1], in the dtype of the scores; NaN for a query without positives. (Ties with "min" share a place
+        and may pass 1.)
 
     Raises:
         TypeError, ValueError: scores or levels that do not fit, an unknown tie rule.
@@ -206,14 +222,16 @@ def unchecked_ndcg(scores: Tensor, levels: Tensor, ties: str = "max") -> Tensor:
 
 # %% ../../nbs/07_hierarchical_ap.ipynb #2cbcb48a
 def asi(scores: Tensor, levels: Tensor, ties: str = "max", validate: bool = False) -> Tensor:
-    """Average Set Intersection: the share of the top n that an ideal top n also holds, over n up to the number of positives (HAPPIER, B.3).
+    """Average Set Intersection: the share of the top n that an ideal top n also holds, over n up to the number of
+    positives (HAPPIER, B.3).
 
     Ideal lists differ inside a level only, so levels are counted, not items.
 
     Args:
         scores: (Q, G) similarity, higher is closer.
         levels: (Q, G) integers, 0 for negatives.
-        ties: order of items of equal score: the coarser level first ("max", pessimistic), the finer first ("min"), or the mean of both.
+        ties: order of items of equal score: the coarser level first ("max", pessimistic), the finer first ("min"), or
+            the mean of both.
         validate: look for NaN and infinity on CUDA too (on a CPU always).
 
     Returns:

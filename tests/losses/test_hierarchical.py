@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 
 from trees import ranking, rows, same, tree
 
-from smoothap_nb import (ClusterLoss, EmbeddingMemory, HAPLoss, HAPPIERLoss, h_ap, levels_from_labels, relevance_from_levels, relevance_from_weights,
+from smoothap_nb import (ClusterLoss, EmbeddingMemory, HAPLoss, HAPPIERLoss, h_ap, levels_from_labels,
+                         relevance_from_levels, relevance_from_weights,
                          smooth_h_ap, step_lower, step_upper, sup_ap)
 from smoothap_nb.losses.hierarchical import StepSettings, unchecked_smooth_h_ap
 
-SETTINGS = [{}, {"offset": 1.44, "smooth_hrank": False}, {"start": 0.0, "offset": 1.0}, {"rho": None}, {"delta": None, "offset": 0.5, "rho": 10.0},
-            {"tau": 0.1, "rho": 10.0, "delta": 0.2, "leak": 1.0, "slope": 5.0, "intercept": 0.25}, {"intercept": 2.0}, {"ties": "max"}]
+SETTINGS = [{}, {"offset": 1.44, "smooth_hrank": False}, {"start": 0.0, "offset": 1.0}, {"rho": None},
+            {"delta": None, "offset": 0.5, "rho": 10.0},
+            {"tau": 0.1, "rho": 10.0, "delta": 0.2, "leak": 1.0, "slope": 5.0, "intercept": 0.25}, {"intercept": 2.0},
+            {"ties": "max"}]
 SOFT = {"tau": 0.1, "rho": 10.0, "delta": 0.2, "leak": 1.0, "slope": 5.0, "intercept": 0.25}
 
 
@@ -31,7 +34,7 @@ def graph_of(loss, embeddings, labels, *more, **kwargs):
     return value.detach(), leaf.grad
 
 
-# ------------------------------------------------------------------------------------------------------------ naive definitions
+# -------------------------------------------------------------------------------- naive definitions
 
 
 def upper_naive(t, tau=0.01, rho=100.0, delta=0.05, offset=None, start=0.5, ties="average"):
@@ -56,13 +59,14 @@ def smooth_naive(scores, levels, rel, smooth_hrank=True, **constants):
         h_rank, rank = rel[k], 1.0
         for j in [j for j in range(len(rel)) if j != k]:
             t = scores[j] - scores[k]
-            h_rank += min(rel[j], rel[k]) * (lower_naive(t, **low) if levels[j] > levels[k] and smooth_hrank else float(t >= 0))
+            h_rank += min(rel[j], rel[k]) * (lower_naive(t, **low) if levels[j] > levels[k] and smooth_hrank
+                                             else float(t >= 0))
             rank += upper_naive(t, **up) if levels[j] < levels[k] else float(t >= 0)
         total += h_rank / rank
     return total / sum(rel) if sum(rel) else math.nan
 
 
-# ------------------------------------------------------------------------------------------------------------------------ input
+# -------------------------------------------------------------------------------- input
 
 @pytest.mark.parametrize("relevance, error, says", [
     (torch.tensor([[1, 0]]), TypeError, "floating-point"),
@@ -94,14 +98,15 @@ def test_surrogate_of_nothing():
 
 def test_settings_are_frozen_checked_and_comparable():
     plain = StepSettings(rho=None)
-    assert (plain.rho, plain.delta, plain.start) == (0.0, math.inf, 0.0) and StepSettings(**vars(StepSettings())) == StepSettings()
+    assert (plain.rho, plain.delta, plain.start) == (0.0, math.inf,
+                                                     0.0) and StepSettings(**vars(StepSettings())) == StepSettings()
     with pytest.raises(AttributeError):
         plain.rho = 1.0
     with pytest.raises(ValueError, match="tau"):
         StepSettings(tau=0.0)
 
 
-# ------------------------------------------------------------------------------------------------------------------------ steps
+# -------------------------------------------------------------------------------- steps
 
 GRID = torch.cat([torch.linspace(-1, 1, 40_001), torch.tensor([0.0, 1e-9, -1e-9, 0.05])]).double()
 
@@ -134,13 +139,17 @@ def test_steps_are_their_formulas(constants):
 
 
 def test_published_values_of_theStepSettings():
-    same(step_upper(torch.tensor([-0.01, 0.01, 0.05, 0.1, 0.5]).double()), torch.tensor([0.2689, 1.2311, 1.4933, 6.4933, 46.4933]).double(), 1e-4)
+    same(step_upper(torch.tensor([-0.01, 0.01, 0.05, 0.1, 0.5]).double()),
+         torch.tensor([0.2689, 1.2311, 1.4933, 6.4933, 46.4933]).double(), 1e-4)
     same(step_lower(torch.tensor([-0.1, -0.01, 0.01, 0.02]).double()), torch.tensor([-1, -0.1, 0.75, 1]).double(), 1e-6)
-    assert step_upper(torch.tensor(0.001), start=0.0, offset=1.0).item() == pytest.approx(0.525, abs=1e-3)  # iNaturalist: no bound
+    # iNaturalist: no bound
+    assert step_upper(torch.tensor(0.001), start=0.0, offset=1.0).item() == pytest.approx(0.525, abs=1e-3)
 
 
-@pytest.mark.parametrize("constants", [{"tau": 0.0}, {"tau": math.nan}, {"rho": -1.0}, {"delta": -0.1}, {"delta": math.inf}, {"offset": math.nan},
-                                       {"start": math.inf}, {"leak": -1.0}, {"slope": -1.0}, {"intercept": math.nan}, {"tau": "0.1"}])
+@pytest.mark.parametrize("constants", [{"tau": 0.0}, {"tau": math.nan}, {"rho": -1.0}, {"delta": -0.1},
+                                       {"delta": math.inf}, {"offset": math.nan},
+                                       {"start": math.inf}, {"leak": -1.0}, {"slope": -1.0}, {"intercept": math.nan},
+                                       {"tau": "0.1"}])
 def test_constants_out_of_range_are_named(constants):
     name, = constants
     scores, levels = torch.rand(1, 2), torch.tensor([[1, 0]])
@@ -159,7 +168,7 @@ def test_steps_want_score_differences(step, t):
         step(t)
 
 
-# ------------------------------------------------------------------------------------------------------------------- surrogate
+# -------------------------------------------------------------------------------- surrogate
 
 @pytest.mark.parametrize("constants", SETTINGS)
 @pytest.mark.parametrize("tied", [False, True])
@@ -167,16 +176,20 @@ def test_steps_want_score_differences(step, t):
 def test_surrogate_is_its_definition(constants, tied, depth):
     scores, levels = ranking(queries=8, gallery=13, depth=depth, ties=tied)
     levels[2] = 0
-    for relevance in (relevance_from_levels(levels, 2.0), (levels > 0) * torch.rand(8, 13, generator=torch.Generator().manual_seed(1)).double()):
-        same(smooth_h_ap(scores, levels, relevance, **constants), rows(smooth_naive, scores, levels, relevance, **constants), 1e-11)
+    for relevance in (relevance_from_levels(levels, 2.0),
+                      (levels > 0) * torch.rand(8, 13, generator=torch.Generator().manual_seed(1)).double()):
+        same(smooth_h_ap(scores, levels, relevance, **constants),
+             rows(smooth_naive, scores, levels, relevance, **constants), 1e-11)
 
 
 @given(st.integers(1, 7), st.integers(0, 10**6), st.sampled_from([0.01, 0.1, 0.5]), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_surrogate_never_exceeds_h_ap(depth, seed, spread, smooth_hrank):
     scores, levels = ranking(depth=depth, seed=seed, spread=spread)
-    for relevance in (relevance_from_levels(levels), relevance_from_levels(levels, 3.0), relevance_from_weights(levels, [1.0] * depth)):
-        assert (smooth_h_ap(scores, levels, relevance, smooth_hrank=smooth_hrank) <= h_ap(scores, relevance) + 1e-12).all()
+    for relevance in (relevance_from_levels(levels), relevance_from_levels(levels, 3.0),
+                      relevance_from_weights(levels, [1.0] * depth)):
+        assert (smooth_h_ap(scores, levels, relevance, smooth_hrank=smooth_hrank) <= h_ap(scores, relevance)
+                + 1e-12).all()
         assert (smooth_h_ap(scores, levels, relevance, offset=1.44) <= h_ap(scores, relevance) + 1e-12).all()
 
 
@@ -188,7 +201,8 @@ def test_surrogate_never_exceeds_h_ap_at_ties_either(depth, seed):
     assert (smooth_h_ap(scores, levels, relevance, ties="max") <= h_ap(scores, relevance, "max") + 1e-12).all()
 
 
-@pytest.mark.parametrize("constants", [{"start": 0.0, "offset": 1.0, "smooth_hrank": False}, {"rho": None, "smooth_hrank": False}])
+@pytest.mark.parametrize("constants", [{"start": 0.0, "offset": 1.0, "smooth_hrank": False},
+                                       {"rho": None, "smooth_hrank": False}])
 def test_some_settings_are_no_bound(constants):
     scores, levels = ranking(queries=500, spread=0.02)
     relevance = relevance_from_levels(levels)
@@ -211,21 +225,26 @@ def test_loss_may_exceed_one():
 def test_one_level_is_sup_ap(tied):
     scores, levels = ranking(depth=1, ties=tied)
     for constants in ({}, {"offset": 1.44}, {"start": 0.0, "offset": 1.0}):
-        same(smooth_h_ap(scores, levels, relevance_from_levels(levels), **constants), sup_ap(scores, levels > 0, **constants))
+        same(smooth_h_ap(scores, levels, relevance_from_levels(levels), **constants),
+             sup_ap(scores, levels > 0, **constants))
 
 
-@pytest.mark.parametrize("constants", [{}, SOFT, {**SOFT, "smooth_hrank": False}, {**SOFT, "ties": "max"}, {"rho": None, "tau": 0.1}])
+@pytest.mark.parametrize("constants", [{}, SOFT, {**SOFT, "smooth_hrank": False}, {**SOFT, "ties": "max"},
+                                       {"rho": None, "tau": 0.1}])
 @pytest.mark.parametrize("depth", [1, 2, 4])
 def test_gradcheck(constants, depth):
     scores, levels = ranking(queries=5, gallery=9, depth=depth, seed=2)
     relevance = relevance_from_levels(levels, 2.0)
-    assert torch.autograd.gradcheck(lambda s: smooth_h_ap(s, levels, relevance, **constants), scores.requires_grad_(), eps=1e-7, atol=2e-4, rtol=1e-4)
+    assert torch.autograd.gradcheck(lambda s: smooth_h_ap(s, levels, relevance, **constants), scores.requires_grad_(),
+                                    eps=1e-7, atol=2e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("loss", [HAPLoss(**SOFT), HAPLoss(**SOFT, include_query=True), HAPLoss(weights=(1, 2, 3), **SOFT), HAPPIERLoss(8, 6, **SOFT).double()])
+@pytest.mark.parametrize("loss", [HAPLoss(**SOFT), HAPLoss(**SOFT, include_query=True),
+                                  HAPLoss(weights=(1, 2, 3), **SOFT), HAPPIERLoss(8, 6, **SOFT).double()])
 def test_gradcheck_of_the_losses(loss):
     embeddings, labels = batch(images=10)
-    assert torch.autograd.gradcheck(lambda e: loss(e, labels), embeddings.requires_grad_(), eps=1e-7, atol=1e-4, rtol=1e-4)
+    assert torch.autograd.gradcheck(lambda e: loss(e, labels), embeddings.requires_grad_(), eps=1e-7, atol=1e-4,
+                                    rtol=1e-4)
 
 
 @given(st.integers(1, 7), st.integers(0, 10**6), st.sampled_from(SETTINGS))
@@ -317,7 +336,7 @@ def test_raw_dot_products_of_any_size():
     assert scores.grad.isfinite().all()
 
 
-# ---------------------------------------------------------------------------------------------------------------------- HAPLoss
+# -------------------------------------------------------------------------------- HAPLoss
 
 def test_loss_is_one_minus_the_mean_surrogate():
     embeddings, labels = batch()
@@ -325,7 +344,8 @@ def test_loss_is_one_minus_the_mean_surrogate():
     others = ~torch.eye(18, dtype=torch.bool)
     scores, levels = ((rows_ @ rows_.T)[others].view(18, -1), levels_from_labels(labels)[others].view(18, -1))
     same(HAPLoss()(embeddings, labels), 1 - smooth_h_ap(scores, levels, relevance_from_levels(levels)).nanmean())
-    same(HAPLoss(alpha=3)(embeddings, labels), 1 - smooth_h_ap(scores, levels, relevance_from_levels(levels, 3)).nanmean())
+    same(HAPLoss(alpha=3)(embeddings, labels),
+         1 - smooth_h_ap(scores, levels, relevance_from_levels(levels, 3)).nanmean())
     weighted = relevance_from_weights(levels, (1, 2, 3))
     same(HAPLoss(weights=(1, 2, 3))(embeddings, labels), 1 - smooth_h_ap(scores, levels, weighted).nanmean())
 
@@ -335,7 +355,8 @@ def test_loss_is_one_minus_the_mean_surrogate():
 def test_order_of_the_batch_changes_nothing(depth, seed):
     embeddings, labels = batch(depth=depth, seed=seed)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
-    (value, grad), (shuffled, shuffled_grad) = graph_of(HAPLoss(), embeddings, labels), graph_of(HAPLoss(), embeddings[order], 5 - 3 * labels[order])
+    value, grad = graph_of(HAPLoss(), embeddings, labels)
+    shuffled, shuffled_grad = graph_of(HAPLoss(), embeddings[order], 5 - 3 * labels[order])
     same(shuffled, value, 1e-11)
     same(shuffled_grad, grad[order], 1e-9)
 
@@ -345,14 +366,16 @@ def test_references_with_query_index_are_self_retrieval():
     index = torch.arange(len(labels))
     same(HAPLoss()(embeddings, labels, None, embeddings, labels, query_index=index), HAPLoss()(embeddings, labels))
     apart = HAPLoss()(embeddings[:6], labels[:6], ref_emb=embeddings[6:], ref_labels=labels[6:])
-    same(HAPLoss()(embeddings[:6], labels[:6], None, embeddings[6:], labels[6:], query_index=torch.full((6,), -1)), apart)
+    same(HAPLoss()(embeddings[:6], labels[:6], None, embeddings[6:], labels[6:], query_index=torch.full((6,), -1)),
+         apart)
 
 
 def test_query_in_its_own_ranking():
     embeddings, labels = batch()
     rows_ = torch.nn.functional.normalize(embeddings, dim=1)
     levels = levels_from_labels(labels)
-    same(HAPLoss(include_query=True)(embeddings, labels), 1 - smooth_h_ap(rows_ @ rows_.T, levels, relevance_from_levels(levels)).mean())
+    same(HAPLoss(include_query=True)(embeddings, labels),
+         1 - smooth_h_ap(rows_ @ rows_.T, levels, relevance_from_levels(levels)).mean())
 
 
 def test_flat_labels_make_one_level():
@@ -368,7 +391,8 @@ def test_weight_zero_turns_coarse_levels_into_negatives():
     same(grad, fine_grad)
 
 
-@pytest.mark.parametrize("labels", [torch.arange(18)[:, None].expand(18, 3), torch.zeros(18, 3, dtype=torch.long)], ids=["singletons", "one class"])
+@pytest.mark.parametrize("labels", [torch.arange(18)[:, None].expand(18, 3), torch.zeros(18, 3, dtype=torch.long)],
+                         ids=["singletons", "one class"])
 def test_batches_without_a_contest(labels):
     embeddings, _ = batch()
     value, grad = graph_of(HAPLoss(), embeddings, labels.contiguous())
@@ -397,7 +421,8 @@ def test_a_relevance_of_ones_own():
     embeddings, labels = batch()
     rows_, others = torch.nn.functional.normalize(embeddings, dim=1), ~torch.eye(18, dtype=torch.bool)
     levels = levels_from_labels(labels)[others].view(18, -1)
-    same(Gains()(embeddings, labels), 1 - smooth_h_ap((rows_ @ rows_.T)[others].view(18, -1), levels, 2.0 ** levels.double() - 1).nanmean())
+    same(Gains()(embeddings, labels), 1 - smooth_h_ap((rows_ @ rows_.T)[others].view(18, -1), levels,
+                                                      2.0 ** levels.double() - 1).nanmean())
 
 
 def test_embedding_memory_takes_hierarchical_labels():
@@ -466,7 +491,7 @@ def test_losses_say_what_they_are():
     assert "cluster_weight=0.1" in repr(HAPPIERLoss(3, 4)) and "num_classes=3" in repr(HAPPIERLoss(3, 4))
 
 
-# ------------------------------------------------------------------------------------------------------- clustering and HAPPIER
+# -------------------------------------------------------------------------------- clustering and HAPPIER
 
 def test_cluster_loss_by_hand():
     for temperature, value in ((1.0, 0.371101), (0.05, 1.125e-7)):
@@ -479,7 +504,8 @@ def test_cluster_loss_takes_the_finest_column():
     embeddings, labels = batch()
     loss = ClusterLoss(8, 6).double()
     same(loss(embeddings, labels), loss(embeddings, labels[:, -1]), 0)
-    same(ClusterLoss.forward(loss, embeddings, labels, ref_emb=embeddings, ref_labels=labels), loss(embeddings, labels), 0)
+    same(ClusterLoss.forward(loss, embeddings, labels, ref_emb=embeddings, ref_labels=labels), loss(embeddings, labels),
+         0)
 
 
 def test_cluster_loss_trains_its_proxies():
@@ -487,7 +513,8 @@ def test_cluster_loss_trains_its_proxies():
     loss = ClusterLoss(8, 6).double()
     assert torch.autograd.gradcheck(lambda e, p: torch.func.functional_call(loss, {"proxies": p}, (e, labels)),
                                     (embeddings.requires_grad_(), loss.proxies.detach().clone().requires_grad_()))
-    optimiser = torch.optim.SGD([{"params": [embeddings], "lr": 0.0}, loss.parameter_group(lr=1.0, weight_decay=0.0)], lr=0.1)
+    optimiser = torch.optim.SGD([{"params": [embeddings], "lr": 0.0}, loss.parameter_group(lr=1.0, weight_decay=0.0)],
+                                lr=0.1)
     before = loss(embeddings, labels)
     before.backward()
     optimiser.step()
@@ -518,7 +545,8 @@ def test_wrong_calls_of_cluster_and_happier_are_named(call, error, says):
 def test_happier_mixes_its_parts(weight):
     embeddings, labels = batch()
     loss = HAPPIERLoss(8, 6, weight).double()
-    same(loss(embeddings, labels).detach(), ((1 - weight) * loss.hap(embeddings, labels) + weight * loss.cluster(embeddings, labels)).detach())
+    same(loss(embeddings, labels).detach(), ((1 - weight) * loss.hap(embeddings, labels)
+                                             + weight * loss.cluster(embeddings, labels)).detach())
 
 
 def test_happier_takes_references_and_gives_its_proxies():
@@ -533,7 +561,7 @@ def test_happier_takes_references_and_gives_its_proxies():
     same(copy(embeddings, labels), loss(embeddings, labels), 0)
 
 
-# ------------------------------------------------------------------------------------------------------------------------- CUDA
+# -------------------------------------------------------------------------------- CUDA
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype, atol", [(torch.float64, 1e-10), (torch.float32, 1e-4)])

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trees import is_ahead, ranking, rows, same, tree
 
-from smoothap_nb import ap_at_level, asi, average_precision, h_ap, levels_from_labels, ndcg, relevance_from_levels, relevance_from_weights
+from smoothap_nb import (ap_at_level, asi, average_precision, h_ap, levels_from_labels, ndcg, relevance_from_levels,
+                         relevance_from_weights)
 from smoothap_nb.metrics.graded import unchecked_h_ap
 
 TIES = ("max", "min", "average")
@@ -23,7 +24,7 @@ def h_ap_naive(scores, rel, ties="max"):
     return total / sum(rel) if sum(rel) else math.nan
 
 
-# ----------------------------------------------------------------------------------------------------------------------- levels
+# -------------------------------------------------------------------------------- levels
 
 @given(st.integers(1, 7), st.integers(0, 10**6))
 @settings(max_examples=40, deadline=None)
@@ -53,7 +54,7 @@ def test_levels_refuse_what_does_not_fit():
         levels_from_labels(torch.zeros(3, 2, 2, dtype=torch.long))
 
 
-# -------------------------------------------------------------------------------------------------------------------- relevance
+# -------------------------------------------------------------------------------- relevance
 
 @given(st.integers(1, 7), st.floats(0, 5), st.integers(0, 10**6))
 @settings(max_examples=40, deadline=None)
@@ -71,13 +72,15 @@ def test_extra_fine_counts_the_query():
     assert relevance_from_levels(levels, extra_fine=1).tolist() == [[0.5, 0.25, 0.25, 0.0]]
     with_query = torch.tensor([[2, 2, 1, 1, 0]])
     same(relevance_from_levels(levels, extra_fine=1)[0], relevance_from_levels(with_query)[0, 1:])
-    same(relevance_from_weights(levels, (0.3, 0.7), extra_fine=1)[0], relevance_from_weights(with_query, (0.3, 0.7))[0, 1:])
+    same(relevance_from_weights(levels, (0.3, 0.7), extra_fine=1)[0],
+         relevance_from_weights(with_query, (0.3, 0.7))[0, 1:])
 
 
 def test_num_levels_scales_and_places_the_extra_item():
     levels = torch.tensor([[1, 1, 0]])
     assert relevance_from_levels(levels, num_levels=2).tolist() == [[0.25, 0.25, 0.0]]
-    assert relevance_from_levels(levels, num_levels=2, extra_fine=1).tolist() == [[0.25, 0.25, 0.0]]  # nobody at level 2 but the query
+    # nobody at level 2 but the query
+    assert relevance_from_levels(levels, num_levels=2, extra_fine=1).tolist() == [[0.25, 0.25, 0.0]]
 
 
 def test_eq_4_can_break_its_own_order():
@@ -102,7 +105,8 @@ def test_relevance_from_weights_grows_with_the_level(depth, seed):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_relevance_comes_in_the_asked_dtype(dtype):
     levels = torch.tensor([[1, 0]])
-    assert relevance_from_levels(levels, dtype=dtype).dtype == relevance_from_weights(levels, (1,), dtype=dtype).dtype == dtype
+    assert relevance_from_levels(levels, dtype=dtype).dtype == relevance_from_weights(levels, (1,),
+                                                                                      dtype=dtype).dtype == dtype
 
 
 @pytest.mark.parametrize("call, says", [
@@ -129,29 +133,34 @@ def test_relevance_refuses_levels_that_are_no_integers():
         relevance_from_weights(torch.tensor([[True, False]]), (1.0,))
 
 
-# ------------------------------------------------------------------------------------------------------------------------- H-AP
+# -------------------------------------------------------------------------------- H-AP
 
 def test_the_papers_figure():
     for rel, value in (((2 / 3, 1, 0, 1 / 3, 1), 47 / 60), ((1 / 3, 1, 0, 1 / 3, 1), 107 / 160)):
-        assert h_ap(torch.arange(5, 0, -1.0).double()[None], torch.tensor([rel], dtype=torch.float64)).item() == pytest.approx(value, abs=1e-12)
+        assert h_ap(torch.arange(5, 0, -1.0).double()[None],
+                    torch.tensor([rel], dtype=torch.float64)).item() == pytest.approx(value, abs=1e-12)
 
 
 def test_toy_ranking_by_hand():
     levels, scores = torch.tensor([[2, 1, 0, 2, 1, 1]]), torch.arange(6, 0, -1.0).double()[None]
     for alpha, value in ((0, 0.855556), (1, 0.820370), (3, 0.773457), (5, 0.756397)):
         assert h_ap(scores, relevance_from_levels(levels, alpha)).item() == pytest.approx(value, abs=1e-6)
-    assert h_ap(scores, relevance_from_weights(levels, (0.4, 0.6))).item() == pytest.approx(0.4 * 0.876667 + 0.6 * 0.75, abs=1e-6)
+    assert h_ap(scores, relevance_from_weights(levels, (0.4, 0.6))).item() == pytest.approx(0.4 * 0.876667 + 0.6 * 0.75,
+                                                                                            abs=1e-6)
     assert ndcg(scores, levels).item() == pytest.approx(0.912356, abs=1e-6)
     assert asi(scores, levels).item() == pytest.approx(0.743333, abs=1e-6)
     assert [ap_at_level(scores, levels, n).item() for n in (1, 2)] == pytest.approx([0.876667, 0.75], abs=1e-6)
 
 
-@given(st.integers(1, 7), st.integers(0, 10**6), st.booleans(), st.sampled_from(TIES), st.sampled_from(["levels", "weights", "any"]))
+@given(st.integers(1, 7), st.integers(0, 10**6), st.booleans(), st.sampled_from(TIES),
+       st.sampled_from(["levels", "weights", "any"]))
 @settings(max_examples=80, deadline=None)
 def test_h_ap_is_its_definition(depth, seed, tied, ties, kind):
     scores, levels = ranking(queries=4, gallery=11, depth=depth, seed=seed, ties=tied)
-    relevance = {"levels": lambda: relevance_from_levels(levels, 1.5), "weights": lambda: relevance_from_weights(levels, [1.0] * depth),
-                 "any": lambda: (levels > 0) * torch.rand(levels.shape, generator=torch.Generator().manual_seed(seed)).double()}[kind]()
+    relevance = {"levels": lambda: relevance_from_levels(levels, 1.5),
+                 "weights": lambda: relevance_from_weights(levels, [1.0] * depth),
+                 "any": lambda: (levels > 0) * torch.rand(levels.shape,
+                                                          generator=torch.Generator().manual_seed(seed)).double()}[kind]()
     levels_gone = relevance.clone()
     levels_gone[1] = 0
     same(h_ap(scores, levels_gone, ties), rows(h_ap_naive, scores, levels_gone, ties=ties))
@@ -215,7 +224,8 @@ def test_absent_items_do_not_count():
 
 def test_metrics_are_nan_without_positives():
     scores, levels = torch.rand(2, 5), torch.tensor([[0, 0, 0, 0, 0], [0, 2, 1, 0, 0]])
-    for value in (h_ap(scores, relevance_from_levels(levels)), ndcg(scores, levels), asi(scores, levels), ap_at_level(scores, levels, 1)):
+    for value in (h_ap(scores, relevance_from_levels(levels)), ndcg(scores, levels), asi(scores, levels),
+                  ap_at_level(scores, levels, 1)):
         assert value.isnan().tolist() == [True, False]
     assert ap_at_level(scores, levels, 3).isnan().all()
 
@@ -253,7 +263,8 @@ def test_bad_levels_are_named(function, levels, error, says):
         function(torch.tensor([[0.2, 0.1]]), levels)
 
 
-@pytest.mark.parametrize("call", [lambda s: h_ap(s, torch.ones(1, 2)), lambda s: ndcg(s, torch.ones(1, 2).long()), lambda s: asi(s, torch.ones(1, 2).long())])
+@pytest.mark.parametrize("call", [lambda s: h_ap(s, torch.ones(1, 2)), lambda s: ndcg(s, torch.ones(1, 2).long()),
+                                  lambda s: asi(s, torch.ones(1, 2).long())])
 def test_bad_scores_are_named(call):
     with pytest.raises(ValueError, match="NaN or infinity"):
         call(torch.tensor([[0.1, math.nan]]))
@@ -263,23 +274,27 @@ def test_bad_scores_are_named(call):
 
 def test_unknown_words_and_levels_are_named():
     scores, levels = torch.rand(1, 2), torch.tensor([[1, 0]])
-    for call in (lambda: h_ap(scores, levels.float(), "first"), lambda: ndcg(scores, levels, "first"), lambda: asi(scores, levels, "first")):
+    for call in (lambda: h_ap(scores, levels.float(), "first"), lambda: ndcg(scores, levels, "first"),
+                 lambda: asi(scores, levels, "first")):
         with pytest.raises(ValueError, match="ties must be one of"):
             call()
     with pytest.raises(ValueError, match="level must be"):
         ap_at_level(scores, levels, 0)
 
 
-# ------------------------------------------------------------------------------------------------------------------ NDCG and ASI
+# -------------------------------------------------------------------------------- NDCG and ASI
 
 def ndcg_naive(scores, levels, ties="max"):
     rank = [1 + sum(is_ahead(scores[j] - s, ties) for j in range(len(scores)) if j != k) for k, s in enumerate(scores)]
     best = sorted(levels, reverse=True)
-    return sum((2**v - 1) / math.log2(1 + r) for v, r in zip(levels, rank)) / sum((2**v - 1) / math.log2(2 + n) for n, v in enumerate(best))
+    return sum((2**v - 1) / math.log2(1 + r) for v, r in zip(levels, rank)) / sum((2**v - 1) / math.log2(2 + n) for n,
+                                                                                  v in enumerate(best))
 
 
 def asi_naive(scores, levels, ties="max"):
-    "The set intersection itself, with the ideal list that agrees best: one of its items is taken out for each retrieved one it holds."
+    """The set intersection itself, with the ideal list that agrees best: one of its items is taken out for each
+    retrieved one it holds.
+    """
     order = sorted(range(len(levels)), key=lambda k: (-scores[k], levels[k] if ties == "max" else -levels[k]))
     ideal, total, positives = sorted(levels, reverse=True), 0.0, sum(v > 0 for v in levels)
     for n in range(1, positives + 1):
