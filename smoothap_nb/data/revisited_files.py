@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from smoothap_nb.checks import check_positive
-from smoothap_nb.metrics.revisited import KINDS, labelled_images
+from smoothap_nb.metrics.revisited_inputs import KINDS, labelled_images
 
 
 class _Part:

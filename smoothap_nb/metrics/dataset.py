@@ -100,8 +100,6 @@ def measure(ranked: RankedPositives, name: str, level: int, worth: Tensor | None
 # %% ../../nbs/15_evaluation.ipynb #ac6cb105
 def measure_block(scores, queries, who, request, ties: str, worth_of, compiled: bool, limit: int, values) -> None:
     "All metrics of a block of queries, written into `values`."
-    own = torch.from_numpy(who.own[queries]).to(scores.device)
-    scores[own >= 0, own[own >= 0]] = -torch.inf  # the query leaves its ranking
     for rows in pieces(who.widths(queries), limit):
         columns, levels = who.positives(queries[rows], scores.device)
         counts, ranked = torch.from_numpy(who.counts[:, queries[rows]].T).to(scores.device), {}
@@ -188,6 +186,8 @@ def evaluate(embeddings, labels, gallery_embeddings=None, gallery_labels=None, m
 
     with full_precision():
         for part, scores in score_rows(queries, gallery, which, memory, cost, progress):
+            mine = torch.from_numpy(own[part]).to(scores.device)
+            scores[mine >= 0, mine[mine >= 0]] = -torch.inf  # the query leaves its ranking
             measure_block(scores, part, who, request, ties, worth_of, compiled, min(2 ** 18, memory // 512), values)
     result = {name: mean_of(name, value) for name, value in values.items()}
     return result | {"queries_skipped": int((who.counts[-1] == 0).sum())} | ({"per_query": values} if per_query else {})

@@ -18,7 +18,7 @@ from smoothap_nb.metrics.threads import on_threads
 from smoothap_nb.ranking import sort_rows
 from smoothap_nb.metrics.from_ranks import rank_by_rule
 
-FEW = 32  # positives of a query up to which counting is quicker than a sort of its row
+FEW = 128  # positives of a query up to which counting is quicker than a sort of its row
 
 
 def class_paths(labels: np.ndarray, levels: tuple[int, ...]) -> list[np.ndarray]:

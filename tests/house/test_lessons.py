@@ -54,6 +54,7 @@ RESHAPED = [  # lessons that hold the limits of a lesson: 40 to 70 cells, short 
     "03_smooth_ap",
     "04_gradient",
     "05_blackbox", "05b_long_lists", "06_fastap", "08b_beyond_ap",
+    "15_evaluation",
 ]
 
 
