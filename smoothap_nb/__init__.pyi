@@ -86,8 +86,8 @@ from .data.sampling import SuperPairSampler as SuperPairSampler
 from .data.sampling import RandomSuperPairSampler as RandomSuperPairSampler
 from .data.sampling import HierarchicalSampler as HierarchicalSampler
 from .data.sampling import OfficialMPerClassSampler as OfficialMPerClassSampler
-from .data.sampling import batch_statistics as batch_statistics
-from .data.sampling import batch_picture as batch_picture
+from .data.dealing import batch_statistics as batch_statistics
+from .data.batch_pictures import batch_picture as batch_picture
 from .train.models import EmbeddingModel as EmbeddingModel
 from .images import PhotoError as PhotoError
 from .images import open_rgb as open_rgb

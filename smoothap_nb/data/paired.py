@@ -7,12 +7,13 @@ from itertools import combinations
 
 import numpy as np
 
-from .sampling import _divide, _super_labels
+from .batches import BatchSampler, super_labels, whole
+from .dealing import divide
 
 __all__ = ['PairedClassSampler']
 
 
-class PairedClassSampler:
+class PairedClassSampler(BatchSampler):
     """Two super-labels in a batch, `images` of each class.
 
     The pairs of super-labels come as in FastAP's published sampler, every pair in random order and `per_pair` batches of each, but the batch is filled by classes
@@ -34,13 +35,15 @@ class PairedClassSampler:
         never_seen: indices of the images that are alone in their class: no epoch holds them.
 
     Raises:
-        ValueError: flat labels, sizes that do not fit, two super-labels that together have too few classes.
+        TypeError, ValueError: flat labels, sizes that do not fit, two super-labels that together have too few classes.
     """
 
     def __init__(self, labels, classes: int, images: int = 4, per_pair: int = 5, seed: int = 0):
+        for name, value in (("classes", classes), ("images", images), ("per_pair", per_pair), ("seed", seed)):
+            whole(name, value, 0)
         if classes < 2 or images < 2 or per_pair < 1:
             raise ValueError(f"a batch needs at least 2 classes, 2 images of a class, and every pair a batch; got classes={classes}, images={images}, per_pair={per_pair}")
-        below = _super_labels(labels, 2)
+        below = super_labels(labels, 2)
         lone = [members for found in below.values() for members in found if len(members) < 2]
         self.never_seen = np.sort(np.concatenate(lone)) if lone else np.array([], dtype=np.int64)
         self.below = {s: [members for members in found if len(members) > 1] for s, found in below.items()}
@@ -58,13 +61,13 @@ class PairedClassSampler:
 
     def epoch(self, number: int = 0) -> list[np.ndarray]:
         "The batches of one epoch, decided by the seed and the epoch's number."
-        rng = np.random.default_rng([self.seed, number])
+        rng = np.random.default_rng([self.seed, whole("the epoch", number, 0)])
         classes = {s: _rounds(len(found), rng) for s, found in self.below.items()}
         pictures = {s: [_rounds(len(members), rng) for members in found] for s, found in self.below.items()}
         batches = []
         for p in rng.permutation(len(self.pairs)):
             pair = self.pairs[p]
-            counts = _divide(self.classes, [len(self.below[s]) for s in pair])
+            counts = divide(self.classes, [len(self.below[s]) for s in pair])
             for _ in range(self.per_pair):
                 chosen = [(s, c) for s, count in zip(pair, counts) for c in _take(classes[s], count)]
                 batches.append(np.concatenate([self.below[s][c][_take(pictures[s][c], min(self.images, len(self.below[s][c])))] for s, c in chosen]))

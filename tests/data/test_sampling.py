@@ -310,3 +310,55 @@ def test_too_many_combinations_are_refused():
     labels = np.array([(s, s) for s in range(300) for _ in range(2)])
     with pytest.raises(ValueError, match="combinations of 4"):
         RandomSuperPairSampler(labels, classes=4, super_classes=4)
+
+
+TREE = np.array([(top, 10 * top + shelf, 100 * top + 10 * shelf + c) for top in range(3) for shelf in range(2) for c in range(4) for _ in range(4)])
+ALL = {
+    "m_per_class": lambda **k: MPerClassSampler(TREE[:, 2], **{"classes": 4, "images": 2, **k}),
+    "m_per_class_official": lambda **k: OfficialMPerClassSampler(TREE, **{"classes": 4, "images": 2, **k}),
+    "super_pairs": lambda **k: SuperPairSampler(TREE, **{"batch": 8, **k}),
+    "super_pairs_random": lambda **k: RandomSuperPairSampler(TREE, **{"classes": 4, "images": 2, **k}),
+    "hierarchical": lambda **k: HierarchicalSampler(TREE, **{"classes": 4, "images": 2, **k}),
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_samplers_work_as_pytorch_wants_them(name):
+    "As batch_sampler epoch after epoch, as sampler image by image, and from any epoch on."
+    import torch
+
+    sampler, twin = ALL[name](), ALL[name]()
+    data = torch.utils.data.TensorDataset(torch.arange(len(TREE)))
+    loader = torch.utils.data.DataLoader(data, batch_sampler=sampler)
+    assert len(loader) == len(sampler)
+    for epoch in range(2):
+        got = [batch.tolist() for batch, in loader]
+        assert got == [batch.tolist() for batch in twin.epoch(epoch)]
+    sampler.set_epoch(7)
+    single = torch.utils.data.DataLoader(data, sampler=sampler.single(), batch_size=sampler.batch_size)
+    assert len(single) == len(sampler)
+    assert [batch.tolist() for batch, in single] == [batch.tolist() for batch in twin.epoch(7)]
+    assert sampler.next_epoch == 8
+
+
+def test_ragged_batches_are_for_batch_sampler():
+    with pytest.raises(ValueError, match="batch_sampler=sampler"):
+        MPerClassSampler(ragged([2, 3, 9, 9, 2, 7]), 3, 4).single()
+
+
+SIZES_OF = {
+    "m_per_class": ("classes", "images"), "m_per_class_official": ("classes", "images"), "super_pairs": ("batch", "per_pair"),
+    "super_pairs_random": ("classes", "images", "super_classes", "per_pair"), "hierarchical": ("classes", "images", "super_classes"),
+}
+
+
+@pytest.mark.parametrize("name, key", [(name, key) for name, keys in SIZES_OF.items() for key in (*keys, "seed", "number")])
+@pytest.mark.parametrize("wrong", [2.0, float("nan"), float("inf"), True, "3", None, -1, [2]], ids=str)
+def test_what_is_no_whole_number_is_refused_by_name(name, key, wrong):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        if key == "number":
+            ALL[name]().epoch(wrong)
+        else:
+            ALL[name](**{key: wrong})
+    text = str(caught.value)
+    assert "\n" not in text and ("epoch" if key == "number" else key) in text.replace("super-labels", "super_classes"), text

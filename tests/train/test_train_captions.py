@@ -80,7 +80,7 @@ def test_a_comparison_goes_on_where_it_was_stopped(tmp_path):
 @pytest.mark.parametrize("name", ["coco", "flickr30k"])
 def test_photographs_train_and_are_measured_by_both_protocols(name, tmp_path):
     from smoothap_nb.data.karpathy import PhotoCaptions, caption_miniature, load_captions
-    from smoothap_nb.data.loading import PhotoTransform
+    from smoothap_nb.data.transforms import PhotoTransform
 
     folder = caption_miniature(name, tmp_path / name)
     train, test = (load_captions(name, folder, split, transform=PhotoTransform(size=32)) for split in ("train", "test"))
