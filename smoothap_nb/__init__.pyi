@@ -34,7 +34,7 @@ from .metrics.graded import asi as asi
 from .losses.hierarchical import step_upper as step_upper
 from .losses.hierarchical import step_lower as step_lower
 from .losses.hierarchical import smooth_h_ap as smooth_h_ap
-from .losses.hierarchical import StepSettings as StepSettings
+from .losses.step_settings import StepSettings as StepSettings
 from .losses.happier import HAPLoss as HAPLoss
 from .losses.happier import ClusterLoss as ClusterLoss
 from .losses.happier import HAPPIERLoss as HAPPIERLoss
