@@ -1,4 +1,5 @@
-"""Similarity of embeddings: cosine scores in float32 or float64, with a backward that costs one product less than autograd's.
+"""Similarity of embeddings: cosine scores in float32 or float64, with a backward that costs one product less than
+autograd's.
 
 Lesson 04 derives the backward of a row of length 1, lesson 04b the product's.
 """
@@ -14,7 +15,8 @@ _BLOCK = (1 << 20, 1 << 26)  # numbers in a block of the backward: on a CPU, on 
 
 
 def cosine_scores(embeddings: Tensor, ref_emb: Tensor | None = None, normalize: bool = True) -> Tensor:
-    """Similarity of each embedding to each reference (Smooth-AP, Eq. 1), in float32 with autocast off; float64 stays float64.
+    """Similarity of each embedding to each reference (Smooth-AP, Eq. 1), in float32 with autocast off; float64 stays
+    float64.
 
     Args:
         embeddings: (Q, D).
@@ -22,7 +24,8 @@ def cosine_scores(embeddings: Tensor, ref_emb: Tensor | None = None, normalize: 
         normalize: scale every row to length 1 first; without it the scores are raw dot products.
 
     Returns:
-        (Q, G) scores, in [-1, 1] where `normalize`. A row of zeros has no direction: it scores 0 with everything and gets no gradient.
+        (Q, G) scores, in [-1, 1] where `normalize`. A row of zeros has no direction: it scores 0 with everything
+            and gets no gradient.
 
     Raises:
         TypeError, ValueError: embeddings that do not fit each other, NaN or infinity.
@@ -58,30 +61,37 @@ class SelfScores(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient: Tensor):
-        rows, = ctx.saved_tensors
+        (rows,) = ctx.saved_tensors
         with torch.autocast(rows.device.type, enabled=False):
             if torch.is_grad_enabled():  # create_graph: every step must be one that autograd can follow
                 both = gradient + gradient.T
                 return (both - both.diag().diag() if ctx.leave_out else both) @ rows, None
             out, high = torch.empty_like(rows), max(64, _BLOCK[rows.device.type != "cpu"] // max(1, len(rows)))
             for start in range(0, len(rows), high):  # in blocks, so that G + G.T is never held whole
-                columns = gradient[:, start:start + high].contiguous()
-                both = torch.empty_like(columns.T, memory_format=torch.contiguous_format).copy_(columns.T).add_(gradient[start:start + high])
+                columns = gradient[:, start : start + high].contiguous()
+                both = (
+                    torch.empty_like(columns.T, memory_format=torch.contiguous_format)
+                    .copy_(columns.T)
+                    .add_(gradient[start : start + high])
+                )
                 if ctx.leave_out:
                     both.diagonal(start).zero_()
-                torch.mm(both, rows, out=out[start:start + high])
+                torch.mm(both, rows, out=out[start : start + high])
         return out, None
 
 
 class UnitRows(torch.autograd.Function):
-    """Rows scaled to length 1; backward (I - u u^T) g / length, see lesson 04. F.normalize sends 1e12 g into a row of zeros, here it stays put.
+    """Rows scaled to length 1; backward (I - u u^T) g / length, see lesson 04. F.normalize sends 1e12 g into a row of
+    zeros, here it stays put.
 
-    A row is first scaled by a power of two, which costs no digit, so that squares neither overflow (entries of 1e19 do) nor vanish.
+    A row is first scaled by a power of two, which costs no digit, so that squares neither overflow (entries of 1e19
+    do) nor vanish.
     """
 
     @staticmethod
     def scaled(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        "Rows whose largest entry lies near 1, their length (infinite for a row of zeros), and the power of two that made them."
+        """Rows whose largest entry lies near 1, their length (infinite for a row of zeros), and the power of two that
+        made them."""
         largest = torch.linalg.vector_norm(rows, ord=torch.inf, dim=1, keepdim=True)
         limit = 2.0 ** (126 if rows.dtype == torch.float32 else 1022)
         scale = (torch.frexp(largest).mantissa / largest).nan_to_num(1, posinf=limit).clamp(1 / limit, limit)

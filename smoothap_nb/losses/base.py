@@ -24,7 +24,8 @@ class RankingLoss(nn.Module):
     A subclass says what one ranking costs, in `query_losses(scores, target)`.
 
     Args:
-        include_query: keep each query in its own ranking, as its own first positive (most public code does; it lifts AP).
+        include_query: keep each query in its own ranking, as its own first positive (most public code does; it
+            lifts AP).
         normalize: scale embeddings to length 1 before comparing them.
         validate: look for NaN and infinity on CUDA too (on a CPU always).
 
@@ -46,19 +47,31 @@ class RankingLoss(nn.Module):
 
     def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
         "(Q,) loss of each ranking, NaN for a query without positives. A score of -inf marks an absent item."
-        raise NotImplementedError(f"{type(self).__name__} does not say what a ranking costs: define query_losses(scores, target)")
+        raise NotImplementedError(
+            f"{type(self).__name__} does not say what a ranking costs: define query_losses(scores, target)"
+        )
 
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb: Tensor | None = None,
-                ref_labels: Tensor | None = None, *, query_index: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple=None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+        *,
+        query_index: Tensor | None = None,
+    ) -> Tensor:
         """Mean loss over the queries that have a positive; 0 (with a graph) if none has.
 
         Args:
             embeddings: (Q, D) floating point.
             labels: (Q,) integers in any order, with any number of images per class; (Q, L) for hierarchical losses.
-            indices_tuple: must be None. It stands here for pytorch-metric-learning's call: a ranking has no pairs to mine.
+            indices_tuple: must be None. It stands here for pytorch-metric-learning's call: a ranking has no pairs
+                to mine.
             ref_emb: (G, D) gallery; the batch itself when left out.
             ref_labels: (G,) or (G, L), with `ref_emb`.
-            query_index: (Q,) row of `ref_emb` that is the query itself, -1 where it is absent; that row leaves the query's ranking.
+            query_index: (Q,) row of `ref_emb` that is the query itself, -1 where it is absent; that row leaves
+                the query's ranking.
 
         Returns:
             scalar loss.
@@ -73,11 +86,15 @@ class RankingLoss(nn.Module):
         with torch.autocast(scores.device.type, enabled=False):
             return mean_over_queries(self.query_losses(scores, target), target.any(1))
 
-    def rankings(self, embeddings, labels, indices_tuple=None, ref_emb=None, ref_labels=None, query_index=None) -> tuple[Tensor, Tensor]:
+    def rankings(
+        self, embeddings, labels, indices_tuple=None, ref_emb=None, ref_labels=None, query_index=None
+    ) -> tuple[Tensor, Tensor]:
         "What `forward` ranks, checked: scores (Q, G) with -inf where a query meets itself, and `target` of the labels."
         if indices_tuple is not None:
-            raise ValueError("indices_tuple is not used: a ranking loss compares every query with the whole gallery, so there are "
-                             "no pairs to mine. Drop the miner, or pass indices_tuple=None")
+            raise ValueError(
+                "indices_tuple is not used: a ranking loss compares every query with the whole gallery, so there are "
+                "no pairs to mine. Drop the miner, or pass indices_tuple=None"
+            )
         embeddings = check_embeddings(embeddings, "embeddings", self.validate)
         if len(embeddings) == 0:
             raise ValueError("the batch is empty: embeddings have no rows")

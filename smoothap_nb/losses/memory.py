@@ -13,27 +13,39 @@ from .base import RankingLoss
 
 
 def takes_references(loss: nn.Module) -> bool:
-    """Whether a loss ranks queries against references: its attribute `takes_references` says so, or the arguments of its `forward` do.
+    """Whether a loss ranks queries against references: its attribute `takes_references` says so, or the arguments of
+    its `forward` do.
 
     A compiled loss passes the attribute on.
     """
     says = getattr(loss, "takes_references", None)
-    return {"ref_emb", "ref_labels", "query_index"} <= set(inspect.signature(loss.forward).parameters) if says is None else bool(says)
+    return (
+        {"ref_emb", "ref_labels", "query_index"} <= set(inspect.signature(loss.forward).parameters)
+        if says is None
+        else bool(says)
+    )
 
 
 class EmbeddingMemory(nn.Module):
-    """Cross-batch memory for any embedding loss of this package: each query is ranked against its batch and the embeddings of earlier ones.
+    """Cross-batch memory for any embedding loss of this package: each query is ranked against its batch and the
+    embeddings of earlier ones.
 
-    Called like the loss itself. After each call in training mode the batch's embeddings join the memory, detached; the oldest leave first.
-    In eval mode the memory is read and left as it is. Gradient mode plays no part: a pass under `torch.no_grad()` in training mode fills it.
-    Remembered rows get no gradient; the current batch gets it both as queries and as gallery. The memory lives in the module's buffers, so
+    Called like the loss itself. After each call in training mode the batch's embeddings join the memory, detached;
+    the oldest leave first.
+    In eval mode the memory is read and left as it is. Gradient mode plays no part: a pass under `torch.no_grad()` in
+    training mode fills it.
+    Remembered rows get no gradient; the current batch gets it both as queries and as gallery. The memory lives in the
+    module's buffers, so
     that `state_dict`, `.to(device)` and resuming work; it follows the batch to its device.
 
-    With `ref_emb` (say, the batches of all processes gathered) the gallery is `ref_emb` and the memory, and `ref_emb` is what is remembered.
-    Keep `size` well below the training set: a picture that comes again while its old embedding is remembered finds it as a positive.
+    With `ref_emb` (say, the batches of all processes gathered) the gallery is `ref_emb` and the memory, and `ref_emb`
+    is what is remembered.
+    Keep `size` well below the training set: a picture that comes again while its old embedding is remembered finds it
+    as a positive.
 
     Args:
-        loss: a loss called as ``loss(embeddings, labels, ref_emb=..., ref_labels=..., query_index=...)``, flat or hierarchical.
+        loss: a loss called as ``loss(embeddings, labels, ref_emb=..., ref_labels=..., query_index=...)``, flat or
+            hierarchical.
         size: embeddings to remember, >= 1.
 
     Raises:
@@ -44,8 +56,10 @@ class EmbeddingMemory(nn.Module):
     def __init__(self, loss: nn.Module, size: int):
         super().__init__()
         if not isinstance(loss, nn.Module) or not takes_references(loss):
-            raise TypeError(f"EmbeddingMemory needs a loss that ranks queries against references (ref_emb, ref_labels, query_index), such as "
-                            f"SmoothAPLoss(); got {type(loss).__name__}")
+            raise TypeError(
+                "EmbeddingMemory needs a loss that ranks queries against references (ref_emb, ref_labels, query_index),"
+                f" such as SmoothAPLoss(); got {type(loss).__name__}"
+            )
         self.loss, self.size = loss, check_count("size", size)
         self._unit: Tensor | None = None  # the remembered rows scaled to length 1, made once
         self.register_buffer("embeddings", torch.empty(0, 0))
@@ -60,8 +74,16 @@ class EmbeddingMemory(nn.Module):
         "Forget everything, for example when the model changed."
         self.embeddings, self.labels, self._unit = self.embeddings.new_empty(0, 0), self.labels.new_empty(0), None
 
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb: Tensor | None = None,
-                ref_labels: Tensor | None = None, *, query_index: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple=None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+        *,
+        query_index: Tensor | None = None,
+    ) -> Tensor:
         """The loss with the memory appended to the gallery; see `RankingLoss.forward` for the arguments."""
         if (ref_emb is None) != (ref_labels is None):
             raise ValueError("ref_emb and ref_labels belong together: pass both or neither")
@@ -71,7 +93,11 @@ class EmbeddingMemory(nn.Module):
         embeddings = check_embeddings(embeddings)
         labels = check_labels(labels, embeddings, "labels", hierarchical)
         if ref_emb is None:
-            gallery, gallery_labels, query_index = embeddings, labels, torch.arange(len(labels), device=embeddings.device)
+            gallery, gallery_labels, query_index = (
+                embeddings,
+                labels,
+                torch.arange(len(labels), device=embeddings.device),
+            )
         else:
             gallery = check_references(ref_emb, embeddings)
             gallery_labels = check_labels(ref_labels, gallery, "ref_labels", hierarchical)
@@ -79,16 +105,25 @@ class EmbeddingMemory(nn.Module):
         if isinstance(self.loss, RankingLoss) and type(self.loss).forward is RankingLoss.forward:
             value = self._rank(embeddings, labels, indices_tuple, ref_emb, ref_labels, query_index, remembered_labels)
         else:
-            value = self.loss(embeddings, labels, indices_tuple, torch.cat([gallery, remembered]), torch.cat([gallery_labels, remembered_labels]),
-                              query_index=query_index)
+            value = self.loss(
+                embeddings,
+                labels,
+                indices_tuple,
+                torch.cat([gallery, remembered]),
+                torch.cat([gallery_labels, remembered_labels]),
+                query_index=query_index,
+            )
         if self.training:
             self._remember(gallery.detach(), gallery_labels, remembered, remembered_labels)
         return value
 
     def _rank(self, embeddings, labels, indices_tuple, ref_emb, ref_labels, query_index, remembered_labels) -> Tensor:
-        "The loss of a plain ranking loss: remembered rows are constants, so they are scaled once and cost one product forward and one back."
+        """The loss of a plain ranking loss: remembered rows are constants, so they are scaled once and cost one
+        product forward and one back."""
         loss = self.loss
-        scores, target = loss.rankings(embeddings, labels, indices_tuple, ref_emb, ref_labels, None if ref_emb is None else query_index)
+        scores, target = loss.rankings(
+            embeddings, labels, indices_tuple, ref_emb, ref_labels, None if ref_emb is None else query_index
+        )
         if len(remembered_labels):
             rows = unit_rows(embeddings) if loss.normalize else embeddings
             past = self._unit_rows(scores) if loss.normalize else self.embeddings.to(scores)
@@ -108,9 +143,14 @@ class EmbeddingMemory(nn.Module):
         if not self.filled:
             return gallery.new_empty(0, gallery.shape[1]), labels.new_empty(0, *labels.shape[1:])
         if self.embeddings.shape[1] != gallery.shape[1] or self.labels.shape[1:] != labels.shape[1:]:
-            kept, new = (f"{e.shape[1]} dimensions and labels of shape {('N', *l.shape[1:])}".replace("'", "")
-                         for e, l in ((self.embeddings, self.labels), (gallery, labels)))
-            raise ValueError(f"the memory holds embeddings of {kept}, this batch has {new}: call reset() when the model or the labels change")
+            kept, new = (
+                f"{e.shape[1]} dimensions and labels of shape {('N', *l.shape[1:])}".replace("'", "")
+                for e, l in ((self.embeddings, self.labels), (gallery, labels))
+            )
+            raise ValueError(
+                f"the memory holds embeddings of {kept}, this batch has {new}: "
+                "call reset() when the model or the labels change"
+            )
         return self.embeddings.to(gallery), self.labels.to(labels)
 
     def _remember(self, gallery: Tensor, labels: Tensor, remembered: Tensor, remembered_labels: Tensor) -> None:
@@ -119,17 +159,24 @@ class EmbeddingMemory(nn.Module):
         old = slice(max(0, len(remembered) - keep), None)
         if self._unit is not None:
             with torch.no_grad():
-                self._unit = torch.cat([self._unit[old], unit_rows(gallery[-self.size:].to(self._unit))])
-        self.embeddings = torch.cat([remembered[old], gallery[-self.size:]])
-        self.labels = torch.cat([remembered_labels[old], labels[-self.size:]])
+                self._unit = torch.cat([self._unit[old], unit_rows(gallery[-self.size :].to(self._unit))])
+        self.embeddings = torch.cat([remembered[old], gallery[-self.size :]])
+        self.labels = torch.cat([remembered_labels[old], labels[-self.size :]])
 
     def _load_from_state_dict(self, state_dict, prefix, *args):
-        for name in ("embeddings", "labels"):  # a memory has any length: take that of the stored one, then its newest rows
+        for name in (
+            "embeddings",
+            "labels",
+        ):  # a memory has any length: take that of the stored one, then its newest rows
             stored = state_dict.get(prefix + name)
             if stored is not None:
                 setattr(self, name, getattr(self, name).new_empty(stored.shape, dtype=stored.dtype))
         super()._load_from_state_dict(state_dict, prefix, *args)
-        self.embeddings, self.labels, self._unit = self.embeddings[-self.size:].clone(), self.labels[-self.size:].clone(), None
+        self.embeddings, self.labels, self._unit = (
+            self.embeddings[-self.size :].clone(),
+            self.labels[-self.size :].clone(),
+            None,
+        )
 
     def extra_repr(self) -> str:
         return f"size={self.size}, filled={self.filled}"

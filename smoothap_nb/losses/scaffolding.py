@@ -12,7 +12,8 @@ def value_with_gradient(compute: Callable, scores: Tensor, *settings, name: str,
     """The values of `compute`, whose gradient is the one that `compute` found on its way.
 
     Args:
-        compute: called as ``compute(scores, *settings, gradient)``; returns the values (Q,) and, where the bool `gradient` asks for it, the derivative of
+        compute: called as ``compute(scores, *settings, gradient)``; returns the values (Q,) and, where the bool
+            `gradient` asks for it, the derivative of
             each value by its row of scores (Q, G), otherwise anything.
         scores: (Q, G). The derivative is asked for only where autograd will want it.
         settings: what else `compute` takes: tensors without gradient, numbers.
@@ -20,7 +21,8 @@ def value_with_gradient(compute: Callable, scores: Tensor, *settings, name: str,
         lesson: the number of the lesson that has it in plain torch operations.
 
     Returns:
-        (Q,) values. Backward is one product with the stored (Q, G); it may run twice (`retain_graph`), a second derivative is an error.
+        (Q,) values. Backward is one product with the stored (Q, G); it may run twice (`retain_graph`), a second
+            derivative is an error.
     """
     if torch.is_grad_enabled() and scores.requires_grad:
         return _ValueWithGradient.apply(scores, compute, settings, (name, lesson))[0]
@@ -28,7 +30,8 @@ def value_with_gradient(compute: Callable, scores: Tensor, *settings, name: str,
 
 
 def first_only(pushed: Tensor, tie: Tensor, name: str, lesson: str) -> Tensor:
-    """A gradient as a `backward` returns it. Under create_graph=True, to differentiate it again is an error and no silent zero.
+    """A gradient as a `backward` returns it. Under create_graph=True, to differentiate it again is an error and no
+    silent zero.
 
     Args:
         pushed: the gradient.
@@ -69,5 +72,7 @@ class _FirstOnly(torch.autograd.Function):
     @staticmethod
     def backward(ctx, _):
         name, lesson = ctx.words
-        raise RuntimeError(f"{name} is given with its first derivative only: this graph asks for the second (create_graph=True). "
-                           f"Write the formula of lesson {lesson} with plain torch operations where a Hessian is needed")
+        raise RuntimeError(
+            f"{name} is given with its first derivative only: this graph asks for the second (create_graph=True). "
+            f"Write the formula of lesson {lesson} with plain torch operations where a Hessian is needed"
+        )

@@ -5,10 +5,11 @@
 # %% ../../nbs/03_smooth_ap.ipynb #295cf592
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from .gradient import unchecked_smooth_ap  # the same function with its gradient in closed form: lessons 04 and 04b
+from smoothap_nb.losses.gradient import (
+    unchecked_smooth_ap,
+)  # the same function with its gradient in closed form: lessons 04 and 04b
 from .base import RankingLoss
 from ..checks import check_positive, check_relevance, check_scores
 
@@ -39,11 +40,13 @@ def smooth_ap(scores: Tensor, relevance: Tensor, tau: float = 0.01, validate: bo
 class SmoothAPLoss(RankingLoss):
     """1 - Smooth-AP, averaged over the queries of a batch (Smooth-AP, Eq. 7).
 
-    Called as ``loss(embeddings, labels)``; see `RankingLoss` for references and for keeping the query in its own ranking.
+    Called as ``loss(embeddings, labels)``; see `RankingLoss` for references and for keeping the query in its own
+    ranking.
 
     Args:
         tau: sigmoid temperature in score units, > 0.
-        include_query: keep each query in its own ranking, as its own first positive (the authors' code does; it lifts AP).
+        include_query: keep each query in its own ranking, as its own first positive (the authors' code does; it
+            lifts AP).
         normalize: scale embeddings to length 1 before comparing them (the authors' code leaves that to the model).
         validate: look for NaN and infinity on CUDA too (on a CPU always).
 
@@ -51,7 +54,9 @@ class SmoothAPLoss(RankingLoss):
         ValueError: tau that is not above 0.
     """
 
-    def __init__(self, tau: float = 0.01, *, include_query: bool = False, normalize: bool = True, validate: bool = False):
+    def __init__(
+        self, tau: float = 0.01, *, include_query: bool = False, normalize: bool = True, validate: bool = False
+    ):
         super().__init__(include_query=include_query, normalize=normalize, validate=validate)
         self.tau = check_positive("tau", tau)
 

@@ -23,7 +23,8 @@ def average_precision(scores: Tensor, relevance: Tensor, ties: str = "max", vali
     Args:
         scores: (Q, G) similarity, higher is closer.
         relevance: (Q, G) bool, True for positives.
-        ties: how an item of equal score counts, in both ranks: "max" as ahead (precision is read after the whole tie group, as in
+        ties: how an item of equal score counts, in both ranks: "max" as ahead (precision is read after the whole
+            tie group, as in
             scikit-learn), "min" as behind, "average" as half ahead.
         validate: look for NaN and infinity on CUDA too (on a CPU always).
 
@@ -72,13 +73,15 @@ def per_query(values: Tensor, found: Tensor, scores: Tensor) -> Tensor:
 
 # %% ../../nbs/02_average_precision.ipynb #1dcd5696
 def recall_at_k(scores: Tensor, relevance: Tensor, k: int = 1, ties: str = "max", validate: bool = False) -> Tensor:
-    """R@K of each query: 1 if a positive stands among the first K, else 0. A hit rate, not the share of positives found (RaMBO, Eq. 7).
+    """R@K of each query: 1 if a positive stands among the first K, else 0. A hit rate, not the share of positives
+    found (RaMBO, Eq. 7).
 
     Args:
         scores: (Q, G) similarity, higher is closer.
         relevance: (Q, G) bool, True for positives.
         k: length of the list that is looked at, from 1 on.
-        ties: where negatives of equal score stand: before a positive ("max"), behind it ("min"), or half of them before ("average").
+        ties: where negatives of equal score stand: before a positive ("max"), behind it ("min"), or half of them
+            before ("average").
             Positives never push each other back.
         validate: look for NaN and infinity on CUDA too (on a CPU always).
 
@@ -94,7 +97,8 @@ def recall_at_k(scores: Tensor, relevance: Tensor, k: int = 1, ties: str = "max"
 
 # %% ../../nbs/02_average_precision.ipynb #948adc5d
 def precision_at_k(scores: Tensor, relevance: Tensor, k: int = 1, ties: str = "max", validate: bool = False) -> Tensor:
-    """P@K of each query: the share of positives among the first K. Always divided by K, so a query with fewer positives stays below 1.
+    """P@K of each query: the share of positives among the first K. Always divided by K, so a query with fewer
+    positives stays below 1.
 
     Args:
         scores: (Q, G) similarity, higher is closer.
@@ -135,9 +139,11 @@ def r_precision(scores: Tensor, relevance: Tensor, ties: str = "max", validate: 
 
 # %% ../../nbs/02_average_precision.ipynb #4d7dc6fa
 def map_at_r(scores: Tensor, relevance: Tensor, ties: str = "max", validate: bool = False) -> Tensor:
-    """AP@R of each query, whose mean is mAP@R: as AP, but only positives within the first R count, R being their number.
+    """AP@R of each query, whose mean is mAP@R: as AP, but only positives within the first R count, R being their
+    number.
 
-    Never above AP, because the positives further down add nothing (Musgrave et al., A Metric Learning Reality Check, 2020).
+    Never above AP, because the positives further down add nothing (Musgrave et al., A Metric Learning Reality Check,
+    2020).
 
     Args:
         scores: (Q, G) similarity, higher is closer.

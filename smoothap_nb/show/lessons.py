@@ -25,18 +25,26 @@ class Row(NamedTuple):
 
 
 def f_row() -> Row:
-    """The running example: a capital F as the query, and four pictures found for it, P N P N, from the glyphs that the package carries.
+    """The running example: a capital F as the query, and four pictures found for it, P N P N, from the glyphs that
+    the package carries.
 
     Returns:
-        scores (4,) float32, cosines computed by a small trained network; relevance (4,) bool; images (4, 32, 32) and query (32, 32) uint8; names of
+        scores (4,) float32, cosines computed by a small trained network; relevance (4,) bool; images (4, 32, 32) and
+        query (32, 32) uint8; names of
         the four characters; levels (4,), how many of the three levels of its label each picture shares with the query.
     """
     batch, query, four = glyph_batch(), 2, [0, 319, 1, 69]
     labels = torch.as_tensor(batch["labels"])
     shared = (labels[four] == labels[query]).int().cumprod(1).sum(1)
     vectors = torch.as_tensor(batch["trained"])
-    return Row(vectors[four] @ vectors[query], labels[four, -1] == labels[query, -1], batch["images"][four], batch["images"][query],
-               [batch["captions"][i] for i in four], shared)
+    return Row(
+        vectors[four] @ vectors[query],
+        labels[four, -1] == labels[query, -1],
+        batch["images"][four],
+        batch["images"][query],
+        [batch["captions"][i] for i in four],
+        shared,
+    )
 
 
 def show_row(row: Row, alt: str) -> None:
@@ -46,9 +54,16 @@ def show_row(row: Row, alt: str) -> None:
 
 
 def on_a_line(ax, scores, relevance, xlim) -> None:
-    "Draw the pictures of a row as marks at their scores: a disc for a positive, a cross for a negative, numbered as in the row."
+    """Draw the pictures of a row as marks at their scores: a disc for a positive, a cross for a negative, numbered as
+    in the row."""
     for i, (score, positive) in enumerate(zip(scores.tolist(), relevance.tolist()), start=1):
-        ax.plot(score, 0, marker="o" if positive else "X", markersize=9, color=PALETTE["positive" if positive else "negative"])
+        ax.plot(
+            score,
+            0,
+            marker="o" if positive else "X",
+            markersize=9,
+            color=PALETTE["positive" if positive else "negative"],
+        )
         ax.annotate(str(i), (score, 0), xytext=(0, 9), textcoords="offset points", ha="center")
     ax.set(xlabel="score", ylabel="the four pictures", yticks=[], xlim=xlim)
 

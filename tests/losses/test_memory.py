@@ -17,25 +17,42 @@ def close(ours, theirs, atol=1e-12):
 
 def batch(seed=0, count=24, dim=6, classes=5, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(count, dim, generator=generator, dtype=dtype), torch.randint(0, classes, (count,), generator=generator)
+    return torch.randn(count, dim, generator=generator, dtype=dtype), torch.randint(
+        0, classes, (count,), generator=generator
+    )
 
 
 def steps(count, size=6, dim=4, classes=3, levels=0):
     generator = torch.Generator().manual_seed(count)
     shape = (size, levels) if levels else (size,)
-    return [(torch.randn(size, dim, generator=generator, dtype=torch.float64), torch.randint(0, classes, shape, generator=generator)) for _ in range(count)]
+    return [
+        (
+            torch.randn(size, dim, generator=generator, dtype=torch.float64),
+            torch.randint(0, classes, shape, generator=generator),
+        )
+        for _ in range(count)
+    ]
 
 
-@pytest.mark.parametrize("make, levels", [(lambda: SmoothAPLoss(0.1), 0), (lambda: SmoothAPLoss(0.1, include_query=True), 0), (lambda: HAPLoss(), 2)])
+@pytest.mark.parametrize(
+    "make, levels",
+    [(lambda: SmoothAPLoss(0.1), 0), (lambda: SmoothAPLoss(0.1, include_query=True), 0), (lambda: HAPLoss(), 2)],
+)
 def test_memory_ranks_against_batch_and_past(make, levels):
     batches, memory, loss = steps(4, levels=levels), EmbeddingMemory(make(), size=12), make()
     for i, (embeddings, labels) in enumerate(batches):
-        past = batches[max(0, i - 2):i]                                                               # 12 rows are two batches
+        past = batches[max(0, i - 2) : i]  # 12 rows are two batches
         gallery = torch.cat([embeddings, *(e for e, _ in past)])
         gallery_labels = torch.cat([labels, *(y for _, y in past)])
         leaf, other = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
         ours = memory(leaf, labels)
-        theirs = loss(other, labels, ref_emb=torch.cat([other, gallery[6:]]), ref_labels=gallery_labels, query_index=torch.arange(6))
+        theirs = loss(
+            other,
+            labels,
+            ref_emb=torch.cat([other, gallery[6:]]),
+            ref_labels=gallery_labels,
+            query_index=torch.arange(6),
+        )
         close(ours.detach(), theirs.detach())
         ours.backward(), theirs.backward()
         close(leaf.grad, other.grad)
@@ -45,6 +62,7 @@ def test_memory_ranks_against_batch_and_past(make, levels):
 def every_loss():
     "Each public loss that can rank against references, made with defaults."
     import inspect
+
     needed = {"num_classes": 3, "dim": 4}
     for name in smoothap_nb.__all__:
         kind = getattr(smoothap_nb, name)
@@ -52,7 +70,9 @@ def every_loss():
             if {"ref_emb", "query_index"} <= set(inspect.signature(kind.forward).parameters):
                 required = [p.name for p in inspect.signature(kind).parameters.values() if p.default is p.empty]
                 if set(required) <= set(needed):
-                    yield pytest.param(lambda kind=kind, required=required: kind(*(needed[r] for r in required)), id=name)
+                    yield pytest.param(
+                        lambda kind=kind, required=required: kind(*(needed[r] for r in required)), id=name
+                    )
 
 
 @pytest.mark.parametrize("make", list(every_loss()))
@@ -65,7 +85,13 @@ def test_memory_serves_every_loss_that_takes_references(make):
     memory(first, labels)
     leaf, twin = second.clone().requires_grad_(), second.clone().requires_grad_()
     ours = memory(leaf, other)
-    theirs = loss(twin, other, ref_emb=torch.cat([twin, first]), ref_labels=torch.cat([other, labels]), query_index=torch.arange(6))
+    theirs = loss(
+        twin,
+        other,
+        ref_emb=torch.cat([twin, first]),
+        ref_labels=torch.cat([other, labels]),
+        query_index=torch.arange(6),
+    )
     close(ours.detach(), theirs.detach())
     ours.backward(), theirs.backward()
     close(leaf.grad, twin.grad)
@@ -110,7 +136,9 @@ def test_memory_resumes_from_its_state():
     assert again(*batches[2]) == memory(*batches[2]) and torch.equal(again.embeddings, memory.embeddings)
     shorter = EmbeddingMemory(SmoothAPLoss(0.1), 4)
     shorter.load_state_dict(state)
-    assert torch.equal(shorter.embeddings, state["embeddings"][-4:]) and torch.equal(shorter.labels, state["labels"][-4:])
+    assert torch.equal(shorter.embeddings, state["embeddings"][-4:]) and torch.equal(
+        shorter.labels, state["labels"][-4:]
+    )
     inside = nn.ModuleDict({"loss": EmbeddingMemory(HAPLoss(), 10)})
     inside.load_state_dict(inside.state_dict())
     assert inside["loss"].filled == 0
@@ -139,7 +167,10 @@ def test_gathered_references_are_what_is_remembered():
     memory = EmbeddingMemory(SmoothAPLoss(0.1), 50)
     gathered, gathered_labels = torch.cat([others, mine]), torch.cat([other_labels, labels])
     first = memory(mine, labels, ref_emb=gathered, ref_labels=gathered_labels, query_index=torch.arange(6, 12))
-    close(first, SmoothAPLoss(0.1)(mine, labels, ref_emb=gathered, ref_labels=gathered_labels, query_index=torch.arange(6, 12)))
+    close(
+        first,
+        SmoothAPLoss(0.1)(mine, labels, ref_emb=gathered, ref_labels=gathered_labels, query_index=torch.arange(6, 12)),
+    )
     assert torch.equal(memory.embeddings, gathered)
 
 
@@ -191,14 +222,17 @@ def test_memory_trains_with_a_model_step_by_step():
 
 def test_the_shared_call_is_kept():
     import inspect
+
     ours, theirs = (inspect.signature(kind.forward).parameters for kind in (EmbeddingMemory, RankingLoss))
     assert list(ours) == list(theirs)
 
 
-# -------------------------------------------------------------------------------------------------------- one guard for all losses
+# ------------------------------------------------------------ one guard for all losses
+
 
 def test_every_loss_that_brings_its_gradient_refuses_the_second_in_one_place():
-    "The guard's own contract: values and gradient as computed, a kept graph may run twice, the second derivative names the lesson."
+    """The guard's own contract: values and gradient as computed, a kept graph may run twice, the second derivative
+    names the lesson."""
     from smoothap_nb.losses.scaffolding import value_with_gradient
 
     def compute(scores, factor, gradient):
@@ -208,17 +242,21 @@ def test_every_loss_that_brings_its_gradient_refuses_the_second_in_one_place():
     value = value_with_gradient(compute, scores, 3.0, name="a sum of squares", lesson="99")
     assert value.tolist() == [15.0, 75.0]
     assert torch.autograd.grad(value.sum(), scores, retain_graph=True)[0].tolist() == [[6.0, 12.0], [18.0, 24.0]]
-    first, = torch.autograd.grad(value.sum(), scores, create_graph=True)
+    (first,) = torch.autograd.grad(value.sum(), scores, create_graph=True)
     assert first.tolist() == [[6.0, 12.0], [18.0, 24.0]]
     with pytest.raises(RuntimeError, match="a sum of squares is given with its first derivative only.*lesson 99"):
         first.sum().backward()
     assert not value_with_gradient(compute, scores.detach(), 3.0, name="", lesson="").requires_grad
 
 
-# ------------------------------------------------------------------------------------------------------ what may be wrapped, and the edge
+# ------------------------------------------------------------ what may be wrapped, and the edge
+
 
 def test_a_compiled_loss_may_be_wrapped():
-    memory, plain = EmbeddingMemory(torch.compile(SmoothAPLoss(0.1), backend="eager"), 20), EmbeddingMemory(SmoothAPLoss(0.1), 20)
+    memory, plain = (
+        EmbeddingMemory(torch.compile(SmoothAPLoss(0.1), backend="eager"), 20),
+        EmbeddingMemory(SmoothAPLoss(0.1), 20),
+    )
     for embeddings, labels in steps(3):
         close(memory(embeddings, labels), plain(embeddings, labels))
 
@@ -247,7 +285,8 @@ def test_an_attribute_or_the_arguments_say_whether_a_loss_takes_references():
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("gathered", [False, True])
 def test_scaling_remembered_rows_once_changes_nothing(normalize, gathered):
-    "The short way of a plain loss against the long one, over more steps than the memory holds, with a state loaded half-way."
+    """The short way of a plain loss against the long one, over more steps than the memory holds, with a state loaded
+    half-way."""
     loss = SmoothAPLoss(0.1, normalize=normalize)
     memory, kept = EmbeddingMemory(loss, 15), []
     for step, (embeddings, labels) in enumerate(steps(7)):
@@ -258,7 +297,13 @@ def test_scaling_remembered_rows_once_changes_nothing(normalize, gathered):
         past = torch.cat([e for e, _ in kept])[-15:] if kept else embeddings[:0]
         past_labels = torch.cat([y for _, y in kept])[-15:] if kept else labels[:0]
         ours = memory(leaf, labels, **own)
-        theirs = loss(twin, labels, ref_emb=torch.cat([twin, past]), ref_labels=torch.cat([labels, past_labels]), query_index=torch.arange(6))
+        theirs = loss(
+            twin,
+            labels,
+            ref_emb=torch.cat([twin, past]),
+            ref_labels=torch.cat([labels, past_labels]),
+            query_index=torch.arange(6),
+        )
         close(ours.detach(), theirs.detach())
         ours.backward(), theirs.backward()
         close(leaf.grad, twin.grad)
@@ -293,4 +338,6 @@ def test_powers_of_two_cost_no_digit():
 @pytest.mark.parametrize("factor", [1e-20, 1e19])
 def test_evaluate_gives_rows_of_any_length_a_direction(factor):
     embeddings, labels = batch(dtype=torch.float32)
-    assert smoothap_nb.evaluate(embeddings * factor, labels, metrics=("mAP",)) == smoothap_nb.evaluate(embeddings, labels, metrics=("mAP",))
+    assert smoothap_nb.evaluate(embeddings * factor, labels, metrics=("mAP",)) == smoothap_nb.evaluate(
+        embeddings, labels, metrics=("mAP",)
+    )
