@@ -214,6 +214,9 @@ class Photographs:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def workers(self, wanted: int) -> int:
+        return 1
+
     def batch(self, indices, draw: int = 0):
         indices = torch.as_tensor(indices)
         return self.pixels[(indices % len(self.pixels)).to(self.pixels.device)].float() / 255, self.labels[indices]

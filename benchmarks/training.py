@@ -39,6 +39,9 @@ class Ready:
     def __len__(self):
         return len(self.labels)
 
+    def workers(self, wanted):
+        return 1
+
     def batch(self, indices, draw=0):
         return self.images[torch.as_tensor(indices)], self.labels[torch.as_tensor(indices)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -79,7 +78,7 @@ def prepare(experiment: Experiment, run: Path, device: torch.device | None = Non
 
     data = dataset_for(experiment.data, "train", experiment.seed)
     known = data.labels.cpu()
-    places, held_out = set_aside(experiment.validate, experiment.data, data, partial(dataset_for, experiment.data, seed=experiment.seed), experiment.seed)
+    places, held_out = set_aside(experiment.validate, experiment.data, data, experiment.seed)
     sampler = sampler_from_config(experiment.batch, known if places is None else known[places], experiment.seed)
     plan = BatchPlan(sampler, None if places is None else places.numpy())
     labels = compact_labels(known[:, -experiment.data.levels:])  # 0: all levels

@@ -61,8 +61,7 @@ class Training:
     @property
     def workers(self) -> int:
         "Threads that prepare batches; one where the pictures lie in memory."
-        wanted = self.experiment.data.workers or threads(self.engine.num_processes)
-        return 1 if self.experiment.data.name == "glyphs" else wanted
+        return self.data.workers(self.experiment.data.workers or threads(self.engine.num_processes))
 
     def batches(self, until: int | None = None) -> Prefetcher:
         "This process's pictures of the steps from the current one on, prepared ahead."

@@ -19,14 +19,13 @@ from .state import Training
 __all__ = ['set_aside', 'look', 'patience_is_over', 'finish']
 
 
-def set_aside(wanted: ValidateConfig, pictures: DataConfig, data, open_split: Callable, seed: int = 0) -> tuple[Tensor | None, list]:
+def set_aside(wanted: ValidateConfig, pictures: DataConfig, data, seed: int = 0) -> tuple[Tensor | None, list]:
     """Choose what trains and what is measured meanwhile.
 
     Args:
         wanted: the [validate] table.
         pictures: the [data] table.
         data: the training pictures.
-        open_split: name of a split -> its pictures.
         seed: of the draw of classes.
 
     Returns:
@@ -38,14 +37,14 @@ def set_aside(wanted: ValidateConfig, pictures: DataConfig, data, open_split: Ca
     """
     if not wanted.every:
         return None, []
-    if wanted.as_paper and pictures.name != "glyphs":
+    if wanted.as_paper:
         from ..data.datasets import load_protocols
 
         root = None if pictures.root == "none" else pictures.root
         return None, [(f"{p.name} (test)", partial(_by_protocol, p, wanted.metric)) for p in load_protocols(pictures.name, root, data=pictures)]
-    if wanted.as_paper or pictures.name == "glyphs":
-        split = open_split("test" if wanted.as_paper else "val")
-        return None, [("test" if wanted.as_paper else "validation", partial(_alone, split, torch.arange(len(split)), wanted.metric))]
+    own = data.validation()
+    if own is not None:
+        return None, [("validation", partial(_alone, own, torch.arange(len(own)), wanted.metric))]
     fine = data.labels[:, -1]
     known = fine.unique()
     out = known[torch.randperm(len(known), generator=torch.Generator().manual_seed(seed))[:round(wanted.share * len(known))]]

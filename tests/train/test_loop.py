@@ -486,7 +486,8 @@ def test_patience_stops_and_a_stopped_run_stays_stopped(tmp_path):
     assert again.step == 3 and T.finish(again)["weights"]["step"] == 1
 
 
-def test_validation_classes_are_not_trained_on(tmp_path):
+def test_validation_classes_are_not_trained_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(ToyData, "own_validation", False)
     experiment = tiny(validate={"every": 5, "share": .34}, data__name="toy")
     training = started(tmp_path / "run", experiment)
     trained = {int(c) for t in range(30) for c in training.data.labels[torch.as_tensor(training.plan(t)[0]), -1]}
@@ -498,7 +499,10 @@ def test_validation_classes_are_not_trained_on(tmp_path):
         started(tmp_path / "few", tiny(validate={"every": 5, "share": .05}, data__name="toy"))
 
 
-def test_choosing_on_the_test_set_says_so(tmp_path):
+def test_choosing_on_the_test_set_says_so(tmp_path, monkeypatch):
+    from smoothap_nb.data.protocols import Protocol
+
+    monkeypatch.setattr("smoothap_nb.data.datasets.load_protocols", lambda name, root, data: [Protocol("test", ToyData("test"))])
     training = started(tmp_path / "run", tiny(validate={"every": 5, "as_paper": True}))
     T.fit(training, progress=False, tensorboard=False)
     assert "TEST set" in T.finish(training)["weights"]["why"]
