@@ -14,14 +14,17 @@ __all__ = ['PALETTE', 'DASHES', 'MARKERS', 'HEATMAP', 'STYLE', 'use_style', 'rol
 PALETTE = {
     "positive": "#0072B2", "negative": "#D55E00", "query": "#000000", "exact": "#777777", "smooth_ap": "#009E73",
     "rambo": "#CC79A7", "h_ap": "#E69F00", "fast_ap": "#56B4E9", "sup_ap": "#7A5195", "soft_bin": "#8C6D31",
+    "sodeep": "#882255", "cross_entropy": "#44566C",
 }
 DASHES = {
     "positive": "-", "negative": "--", "query": "-", "exact": (0, (1, 1)), "smooth_ap": "-", "rambo": (0, (5, 2)),
     "h_ap": (0, (6, 2, 1, 2)), "fast_ap": (0, (3, 1, 1, 1)), "sup_ap": (0, (8, 2)), "soft_bin": (0, (2, 2)),
+    "sodeep": "-", "cross_entropy": (0, (4, 1, 1, 1)),
 }
 MARKERS = {
     "positive": "o", "negative": "X", "query": "s", "exact": ".", "smooth_ap": "o", "rambo": "^", "h_ap": "D",
     "fast_ap": "v", "sup_ap": "P", "soft_bin": "*",
+    "sodeep": "h", "cross_entropy": "<",
 }
 HEATMAP = "cividis"
 STYLE = {
