@@ -35,6 +35,7 @@ def train(
     "Train an experiment, measure it on held-out classes, write report.html. The same command resumes a run that was stopped or killed."
     import torch
 
+    from ..detection.command import is_detection, run_detection
     from ..train.config import load_experiment
     from ..show.report import write_report
     from ..train.checkpoints import RunError, write_atomic
@@ -45,8 +46,12 @@ def train(
     from ..train.setup import prepare
     from ..train.validation import finish
 
-    chosen = load_experiment(experiment, settings or [])
     device = torch.device("cpu") if cpu else pick_device()
+    if is_detection(experiment):
+        tell = (lambda text: None) if quiet else say
+        run_detection(experiment, settings or [], run, fresh=fresh, device=device, record_to=record_to, say=tell)
+        return
+    chosen = load_experiment(experiment, settings or [])
     if device.type == "cuda" and chosen.on_cuda != "none":
         say(f"CUDA device found: {chosen.on_cuda} takes the place of {chosen.name}")
         chosen = load_experiment(chosen.on_cuda, settings or [])
@@ -325,11 +330,15 @@ def data_miniature(name: Annotated[str, typer.Argument(help="A name from `smooth
 @app.command()
 def experiments() -> None:
     "List the experiments that come with the package."
+    from ..detection.settings import detection_names, load_detection_experiment
     from ..train.config import experiment_names, load_experiment
 
     names = experiment_names()
     for name in names:
         say(f"{name:<{max(map(len, names)) + 2}}{load_experiment(name).description}")
+    say("\ndetection:")
+    for name in detection_names():
+        say(f"{name:<{max(map(len, detection_names())) + 2}}{load_detection_experiment(name).description}")
 
 
 @app.command()
