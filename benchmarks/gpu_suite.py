@@ -369,7 +369,7 @@ def measure_items(path: Path = FILE, device: str | None = None, minutes: float =
     """
     from smoothap_nb.checks import ConfigError
     from smoothap_nb.reproduction import read_rows
-    from smoothap_nb.train.checkpoints import write_atomic
+    from smoothap_nb.files import write_atomic
     from smoothap_nb.train.machine import environment
 
     rows, trouble = read_rows(path)

@@ -38,7 +38,8 @@ def train(
     from ..detection.command import is_detection, run_detection
     from ..train.config import load_experiment
     from ..show.report import write_report
-    from ..train.checkpoints import RunError, write_atomic
+    from ..files import write_atomic
+    from ..train.checkpoints import RunError
     from ..train.loop import fit
     from ..train.machine import engine_for, environment, pick_device
     from ..train.measure import measure
@@ -124,7 +125,7 @@ def evaluate(
     "Measure a finished run again on its held-out classes, or embeddings from files; as a table, JSON, Markdown and a page."
     from ..checks import ConfigError, nearest
     from ..show.report import markdown_table, write_files_report, write_report
-    from ..train.checkpoints import write_atomic
+    from ..files import write_atomic
     from ..train.measure import measure, measure_files
 
     if target.is_file():
@@ -203,7 +204,7 @@ def reproduce(
     from .. import reproduction as rp
     from ..checks import ConfigError
     from ..train.config import parse_setting
-    from ..train.checkpoints import write_atomic
+    from ..files import write_atomic
     from ..train.machine import pick_device
 
     if render:
@@ -260,7 +261,7 @@ def results(
     "Collect the results of runs into the papers' tables: paper, obtained, gap."
     from .. import reproduction as rp
     from ..checks import ConfigError
-    from ..train.checkpoints import write_atomic
+    from ..files import write_atomic
 
     missing = [str(folder) for folder in folders if not folder.exists()]
     if missing:

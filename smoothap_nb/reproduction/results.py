@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..checks import ConfigError, reason
-from ..train.checkpoints import write_atomic
+from ..files import write_atomic
 from .recipes import entries_for, in_tables, obtained, paper_rows, printed
 
 __all__ = ['RECORD', 'result_file', 'keep', 'runs_of', 'read_runs', 'against_paper']

@@ -262,6 +262,6 @@ def _same(a: dict, b: dict) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    from ..train.checkpoints import write_atomic
+    from ..files import write_atomic
 
     write_atomic(path, text)

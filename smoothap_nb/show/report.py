@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..metrics.curves import precision_recall_curve
-from ..train.checkpoints import write_atomic
+from ..files import write_atomic
 from .figures import DASHES, PALETTE, to_png, use_style
 
 __all__ = ['precision_recall', 'mean_precision_recall', 'class_means', 'write_report', 'markdown_table', 'write_files_report']

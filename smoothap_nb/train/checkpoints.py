@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from ..checks import reason
-from ..files import fsync, replacing, write_atomic
+from ..files import fsync, replacing
 
-__all__ = ['RunError', 'write_atomic', 'save_checkpoint', 'load_checkpoint', 'pack', 'unpack', 'random_states', 'restore_random', 'save_model',
+__all__ = ['RunError', 'save_checkpoint', 'load_checkpoint', 'pack', 'unpack', 'random_states', 'restore_random', 'save_model',
            'read_weights']
 
 

@@ -16,7 +16,7 @@ from ..checks import ConfigError
 from ..data.datasets import Protocol, evaluate_protocols, load_protocols
 from ..data.embedding_files import read_embeddings, read_labels
 from ..metrics.dataset import evaluate
-from .checkpoints import write_atomic
+from ..files import write_atomic
 from .config import load_experiment
 from .embedding import embed
 from .machine import environment, pick_device, place, threads

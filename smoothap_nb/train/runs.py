@@ -11,7 +11,8 @@ from tqdm.auto import tqdm
 
 from ..data.transforms import ImageTransform, PhotoTransform
 from ..data.settings import DataConfig
-from .checkpoints import RunError, read_weights, write_atomic
+from ..files import write_atomic
+from .checkpoints import RunError, read_weights
 from .config import Experiment, load_experiment, to_toml
 from .machine import pick_device, place
 from .models import EmbeddingModel

@@ -11,7 +11,8 @@ from torch import Tensor
 from ..checks import ConfigError
 from ..data.settings import DataConfig
 from ..metrics.dataset import evaluate
-from .checkpoints import read_weights, save_model, write_atomic
+from ..files import write_atomic
+from .checkpoints import read_weights, save_model
 from .config import ValidateConfig
 from .runs import RunLog
 from .state import Training
