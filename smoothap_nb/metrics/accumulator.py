@@ -32,44 +32,44 @@ def metric_class():
         return type("RetrievalMetrics", (), {"__init__": refuse, "__module__": __name__, "__doc__": refuse.__doc__})
 
     class RetrievalMetrics(_Accumulator, Metric):
-        __doc__ = _Accumulator.__doc__
+        """`evaluate` as a torchmetrics Metric: gathers embeddings over batches and processes, each image once.
+
+        Args:
+            metrics: names, as in `evaluate`.
+            ties, memory, include_query, normalize, distance, alpha, weights, extra_fine, engine: as in `evaluate`.
+            **kwargs: of `torchmetrics.Metric`, e.g. `compute_on_cpu=True`.
+
+        `update(embeddings, labels, index=None, role="both")` takes a batch: (B, D) embeddings, (B,), (B, L) or bool
+        (B, T) labels, and (B,) the images' numbers in the data set. Without numbers images are counted as they come, in
+        a single process only. `role` is "query" or "gallery" where those are two sets, each with numbers of its own.
+        `compute()` gives a dict of scalar tensors, in Lightning `self.log_dict(metric.compute())` at the end of an
+        epoch, followed by `metric.reset()`. A pass in which no query has a positive, as in a sanity check on two
+        batches, gives NaN and one warning.
+        """
+
+        def __init__(self, metrics=("mAP", "mAP@R", "R@1"), *, ties: str = "max", memory="1GB",
+                     include_query: bool = False, normalize=None, distance: str = "cosine", alpha: float = 1.0, weights=None, extra_fine: int = 0,
+                     engine: str = "auto", **kwargs):
+            super().__init__(**kwargs)
+            check_choice("ties", ties, TIES)
+            self.metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
+            self.options = {"ties": ties, "memory": memory, "include_query": include_query, "normalize": normalize,
+                            "distance": distance, "alpha": alpha, "weights": weights, "extra_fine": extra_fine,
+                            "engine": engine}
+            self.noticed = False
+            for state in ("embeddings", "labels", "index", "role"):
+                self.add_state(state, default=[], dist_reduce_fx="cat")
 
     RetrievalMetrics.__qualname__ = "RetrievalMetrics"
     return RetrievalMetrics
 
 
 class _Accumulator:
-    """`evaluate` as a torchmetrics Metric: gathers embeddings over batches and processes, each image once.
-
-    Args:
-        metrics: names, as in `evaluate`.
-        ties, memory, include_query, normalize, distance, alpha, weights, extra_fine, engine: as in `evaluate`.
-        **kwargs: of `torchmetrics.Metric`, e.g. `compute_on_cpu=True`.
-
-    `update(embeddings, labels, index=None, role="both")` takes a batch: (B, D) embeddings, (B,), (B, L) or bool (B, T)
-    labels, and (B,) the images' numbers in the data set. Without numbers images are counted as they come, in a single
-    process only. `role` is "query" or "gallery" where those are two sets, each with numbers of its own. `compute()`
-    gives a dict of scalar tensors, in Lightning `self.log_dict(metric.compute())` at the end of an epoch, followed by
-    `metric.reset()`. A pass in which no query has a positive, as in a sanity check on two batches, gives NaN and one
-    warning.
-    """
+    "What `RetrievalMetrics` does beside torchmetrics: it collects, and evaluates what it has collected."
 
     full_state_update = False
     is_differentiable = False
     higher_is_better = True
-
-    def __init__(self, metrics=("mAP", "mAP@R", "R@1"), *, ties: str = "max", memory="1GB", include_query: bool = False,
-                 normalize=None, distance: str = "cosine", alpha: float = 1.0, weights=None, extra_fine: int = 0,
-                 engine: str = "auto", **kwargs):
-        super().__init__(**kwargs)
-        check_choice("ties", ties, TIES)
-        self.metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
-        self.options = {"ties": ties, "memory": memory, "include_query": include_query, "normalize": normalize,
-                        "distance": distance, "alpha": alpha, "weights": weights, "extra_fine": extra_fine,
-                        "engine": engine}
-        self.noticed = False
-        for state in ("embeddings", "labels", "index", "role"):
-            self.add_state(state, default=[], dist_reduce_fx="cat")
 
     def update(self, embeddings: Tensor, labels: Tensor, index: Tensor | None = None, role: str = "both") -> None:
         "Add a batch."

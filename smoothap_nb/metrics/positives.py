@@ -180,11 +180,10 @@ def pieces(widths: np.ndarray, limit: int) -> Iterator[np.ndarray]:
 
 def may_compile(engine: str, device: torch.device, scores: int) -> bool:
     "Whether numba counts."
-    installed = importlib.util.find_spec("numba") is not None
     if check_choice("engine", engine, ("auto", "numba", "torch")) == "auto":
-        return installed and device.type == "cpu" and scores > 2**21
+        return device.type == "cpu" and scores > 2**21 and importlib.util.find_spec("numba") is not None
     if engine == "numba" and device.type != "cpu":
         raise ValueError(f"engine='numba' computes on a CPU, not on {device}: pass engine='torch', or device='cpu'")
-    if engine == "numba" and not installed:
+    if engine == "numba" and importlib.util.find_spec("numba") is None:
         raise ImportError("engine='numba' needs numba, which is not installed: pip install numba, or leave engine out")
     return engine == "numba"

@@ -24,7 +24,8 @@ def annotator_vote(answers) -> str:
     """What a jury decides about one image (ROP, section 2.2).
 
     Args:
-        answers: the annotators' words, each "E" (easy), "H" (hard), "U" (unclear) or "N" (negative); a string such as "EEHUU"
+        answers: the annotators' words, each "E" (easy), "H" (hard), "U" (unclear) or "N" (negative); a string such as
+            "EEHUU"
             will do. The paper asks five people, the rule works for any number.
 
     Returns:
@@ -42,14 +43,15 @@ def annotator_vote(answers) -> str:
     return "N" if count["N"] > max(count["U"], present) else "U"
 
 # %% ../../nbs/16_revisited.ipynb #deddc040
-SETUPS = {"easy": ("easy",), "medium": ("easy", "hard"), "hard": ("hard",)}  # the positives; the other kinds are ignored
+SETUPS = {"easy": ("easy",), "medium": ("easy", "hard"), "hard": ("hard",)}  # the positives; other kinds are ignored
 
 # %% ../../nbs/16_revisited.ipynb #4c6232ae
 def trapezoidal_ap(ahead) -> float:
-    """Area under straight lines between the points of the precision-recall curve (ROP's evaluation code); never above the AP of lesson 02.
+    """Area under straight lines between the points of the precision-recall curve (ROP's evaluation code), at most AP.
 
     Args:
-        ahead: (n,) for each of a query's n positives, the number of negatives before it in the ranking; infinity for a positive
+        ahead: (n,) for each of a query's n positives, the number of negatives before it in the ranking; infinity for a
+            positive
             that a shortened list does not hold: it adds nothing and still counts in n.
 
     Returns:
@@ -102,8 +104,9 @@ def _above(ordered: np.ndarray, values: np.ndarray, ties: str) -> np.ndarray:
 
 
 def _ahead_by_rank(row: np.ndarray, labelled: np.ndarray) -> np.ndarray:
-    "The same from a list of gallery indices, best first; infinity for an image that it does not hold. Entries of -1 are gaps."
-    own = np.append(np.sort(labelled), -1)[np.searchsorted(np.sort(labelled), row)]  # the labelled image that each entry could be
+    "The same from a list of gallery indices, best first, -1 a gap; infinity for an image that it does not hold."
+    # the labelled image that each entry could be
+    own = np.append(np.sort(labelled), -1)[np.searchsorted(np.sort(labelled), row)]
     known = (own == row) & (row >= 0)
     negatives = np.cumsum((row >= 0) & ~known)
     place = dict(zip(row[known].tolist(), np.flatnonzero(known).tolist()))
@@ -116,7 +119,8 @@ def _summary(values: np.ndarray, ks, per_query: bool) -> dict:
     out = {name: float(mean) for name, mean in zip(["mAP", *(f"mP@{k}" for k in ks)], means)}
     out["queries_skipped"] = int((~valid).sum())
     if per_query:
-        out |= {name: torch.from_numpy(column.copy()) for name, column in zip(["AP", *(f"P@{k}" for k in ks)], values.T)}
+        names = ["AP", *(f"P@{k}" for k in ks)]
+        out |= {name: torch.from_numpy(column.copy()) for name, column in zip(names, values.T)}
     return out
 
 
@@ -125,24 +129,30 @@ def evaluate_revisited(scores=None, ground_truth=None, ks: Sequence[int] = (1, 5
     """mAP and mP@K in the setups Easy, Medium and Hard (ROP, section 2.3; the arithmetic of its evaluation code).
 
     Args:
-        scores: (Q, G) similarity, higher is closer; tensor or array. Columns are the gallery in the order of `imlist`; distractors
+        scores: (Q, G) similarity, higher is closer; tensor or array. Columns are the gallery in the order of `imlist`;
+            distractors
             follow in further columns and are negatives of every query. Query images are not in the gallery.
         ground_truth: one dict per query with keys "easy", "hard" and "junk", each a list of gallery indices; or what
             `load_revisited` or `read_ground_truth` gives.
         ks: depths of precision.
-        ranks: (Q, K) gallery indices, best first, instead of scores. A list may be cut short; -1 fills gaps, as faiss does.
+        ranks: (Q, K) gallery indices, best first, instead of scores. A list may be cut short; -1 fills gaps, as faiss
+            does.
             (The official code stores its transpose.)
-        ties: whether a negative of equal score stands before a positive ("max", pessimistic), after it ("min"), or half ("average").
+        ties: whether a negative of equal score stands before a positive ("max", pessimistic), after it ("min"), or
+            half ("average").
         per_query: add the values of each query under "AP" and "P@K", tensors (Q,) with NaN for skipped queries.
 
     Returns:
-        {"easy": {"mAP": ..., "mP@1": ..., "queries_skipped": ...}, "medium": ..., "hard": ...}, values in [0, 1]. Queries
+        {"easy": {"mAP": ..., "mP@1": ..., "queries_skipped": ...}, "medium": ..., "hard": ...}, values in [0, 1].
+        Queries
         without positives in a setup are skipped there and counted; a setup without any valid query has NaN.
-        Positives missing from a shortened list add nothing and still count. A query none of whose positives is listed scores 0 (the
+        Positives missing from a shortened list add nothing and still count. A query none of whose positives is listed
+        scores 0 (the
         official code stops with an error there).
 
     Raises:
-        TypeError, ValueError: what does not fit is named, and how to mend it; among others a ground truth without any positive.
+        TypeError, ValueError: what does not fit is named, and how to mend it; among others a ground truth without any
+            positive.
     """
     check_choice("ties", ties, TIES)
     truth = read_truth(ground_truth)
@@ -164,7 +174,7 @@ def evaluate_revisited(scores=None, ground_truth=None, ks: Sequence[int] = (1, 5
 
 # %% ../../nbs/16_revisited.ipynb #884c5d9d
 def distractor_scores(scores, candidates, ground_truth) -> Tensor:
-    """How much each candidate would disturb one retrieval method (ROP, section 2.4; add the results over methods and data sets).
+    """How much each candidate would disturb one method (ROP, section 2.4; add the results over methods and data sets).
 
     Args:
         scores: (Q, G) similarity of the queries to the gallery, in the order of `imlist`.
@@ -172,7 +182,8 @@ def distractor_scores(scores, candidates, ground_truth) -> Tensor:
         ground_truth: as for `evaluate_revisited`; easy and hard images count as positives.
 
     Returns:
-        (X,) float64: for each candidate, the share of a query's positives ranked behind it (a tie is not behind), summed over the queries that have any.
+        (X,) float64: for each candidate, the share of a query's positives ranked behind it (a tie is not behind),
+        summed over the queries that have any.
         The largest are the most distracting.
 
     Raises:
@@ -181,7 +192,7 @@ def distractor_scores(scores, candidates, ground_truth) -> Tensor:
     truth = read_truth(ground_truth)
     candidates = np.asarray(candidates.detach().cpu() if isinstance(candidates, Tensor) else candidates)
     if candidates.ndim != 2 or len(candidates) != len(truth):
-        raise ValueError(f"candidates must have shape (queries, candidates) with {len(truth)} queries, got {candidates.shape}")
+        raise ValueError(f"candidates must have shape ({len(truth)} queries, candidates), got {candidates.shape}")
     total = np.zeros(candidates.shape[1])
     for row, rivals, entry in zip(read_rows(scores, None, truth), candidates, truth):
         own = np.sort(row[np.concatenate([entry["easy"], entry["hard"]])])
