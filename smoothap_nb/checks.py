@@ -44,8 +44,17 @@ def check_positive(name: str, value: float) -> float:
 
 def check_number(name: str, value: float, least: float = -float("inf")) -> float:
     "Refuse what is not a finite number from `least` up."
-    if not isinstance(value, Real) or isinstance(value, bool) or not least <= value < float("inf") or value == -float("inf"):
-        raise ValueError(f"{name} must be a finite number" + (f" from {least:g} up" if least > -float("inf") else "") + f", got {value!r}")
+    if (
+        not isinstance(value, Real)
+        or isinstance(value, bool)
+        or not least <= value < float("inf")
+        or value == -float("inf")
+    ):
+        raise ValueError(
+            f"{name} must be a finite number"
+            + (f" from {least:g} up" if least > -float("inf") else "")
+            + f", got {value!r}"
+        )
     return float(value)
 
 
@@ -57,11 +66,15 @@ def check_count(name: str, value: int) -> int:
 
 
 def check_finite(name: str, values: Tensor, validate: bool = False) -> Tensor:
-    "Refuse NaN and infinity, naming the first row. CUDA inputs are read only with `validate=True`: a look at them waits for the GPU."
+    """Refuse NaN and infinity, naming the first row. CUDA inputs are read only with `validate=True`: a look at them
+    waits for the GPU."""
     if (validate or values.device.type == "cpu") and not torch.isfinite(values.detach().sum()):
         bad = ~torch.isfinite(values.detach().flatten(1) if values.ndim > 1 else values.detach()[:, None]).all(1)
         if bad.any():
-            raise ValueError(f"{name} hold NaN or infinity in {int(bad.sum())} of {len(bad)} rows, first in row {int(bad.nonzero()[0])}")
+            raise ValueError(
+                f"{name} hold NaN or infinity in {int(bad.sum())} of {len(bad)} rows, "
+                f"first in row {int(bad.nonzero()[0])}"
+            )
     return values
 
 
@@ -73,7 +86,9 @@ def check_scores(scores: Tensor, validate: bool = False) -> Tensor:
         ValueError: not two-dimensional, an empty gallery, NaN or infinity.
     """
     if not isinstance(scores, Tensor):
-        raise TypeError(f"scores must be a torch.Tensor, got {type(scores).__name__}: wrap them in torch.as_tensor(...)")
+        raise TypeError(
+            f"scores must be a torch.Tensor, got {type(scores).__name__}: wrap them in torch.as_tensor(...)"
+        )
     if not scores.is_floating_point():
         raise TypeError(f"scores must be floating point, got {scores.dtype}: call scores.float()")
     if scores.ndim != 2:
@@ -96,7 +111,9 @@ def check_relevance(relevance: Tensor, scores: Tensor) -> Tensor:
         kind = relevance.dtype if isinstance(relevance, Tensor) else type(relevance).__name__
         raise TypeError(f"relevance must be a bool tensor, got {kind}: compare labels, or call relevance.bool()")
     if relevance.shape != scores.shape:
-        raise ValueError(f"relevance has shape {tuple(relevance.shape)}, scores have {tuple(scores.shape)}: they must be equal")
+        raise ValueError(
+            f"relevance has shape {tuple(relevance.shape)}, scores have {tuple(scores.shape)}: they must be equal"
+        )
     if relevance.device != scores.device:
         raise ValueError(f"relevance is on {relevance.device}, scores are on {scores.device}: move one of them")
     return relevance
@@ -120,7 +137,8 @@ def check_embeddings(embeddings: Tensor, name: str = "embeddings", validate: boo
 
 
 def check_references(ref_emb: Tensor, embeddings: Tensor, validate: bool = False) -> Tensor:
-    """A gallery that `embeddings` can be compared with: (G, D) with G > 0 and their D, brought to their dtype and device.
+    """A gallery that `embeddings` can be compared with: (G, D) with G > 0 and their D, brought to their dtype and
+    device.
 
     Raises:
         TypeError: not a tensor, or not floating point.
@@ -142,29 +160,42 @@ def check_labels(labels: Tensor, embeddings: Tensor, name: str = "labels", hiera
         ValueError: another length than `embeddings`, or the wrong number of axes.
     """
     if not isinstance(labels, Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor of integers, got {type(labels).__name__}: wrap them in torch.as_tensor(...)")
+        raise TypeError(
+            f"{name} must be a torch.Tensor of integers, got {type(labels).__name__}: wrap them in torch.as_tensor(...)"
+        )
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise TypeError(f"{name} must be integers (class numbers), got {labels.dtype}")
     if hierarchical and labels.ndim == 1:
         labels = labels[:, None]
     if labels.ndim != 1 + hierarchical:
-        want = "(N, L), coarse to fine" if hierarchical else "(N,): for labels of several levels choose one, e.g. labels[:, -1]"
+        want = (
+            "(N, L), coarse to fine"
+            if hierarchical
+            else "(N,): for labels of several levels choose one, e.g. labels[:, -1]"
+        )
         raise ValueError(f"{name} must have shape {want}; got {tuple(labels.shape)}")
     if len(labels) != len(embeddings):
-        raise ValueError(f"{name} have length {len(labels)}, the embeddings {len(embeddings)}: one label per image is needed")
+        raise ValueError(
+            f"{name} have length {len(labels)}, the embeddings {len(embeddings)}: one label per image is needed"
+        )
     return labels.to(embeddings.device)
 
 
 def check_query_index(query_index: Tensor, scores: Tensor) -> Tensor:
-    "Refuse what cannot be each query's own column: one integer per query, -1 where absent. Values are read on a CPU only."
+    """Refuse what cannot be each query's own column: one integer per query, -1 where absent. Values are read on a CPU
+    only."""
     if not isinstance(query_index, Tensor) or query_index.is_floating_point() or query_index.dtype == torch.bool:
         kind = query_index.dtype if isinstance(query_index, Tensor) else type(query_index).__name__
         raise TypeError(f"query_index must be a torch.Tensor of integers, got {kind}")
     if query_index.shape != scores.shape[:1]:
-        raise ValueError(f"query_index must hold {len(scores)} integers, one per query, got shape {tuple(query_index.shape)}")
+        raise ValueError(
+            f"query_index must hold {len(scores)} integers, one per query, got shape {tuple(query_index.shape)}"
+        )
     if query_index.device.type == "cpu" and not -1 <= query_index.min() <= query_index.max() < scores.shape[1]:
-        raise ValueError(f"query_index must lie in -1 ... {scores.shape[1] - 1} (rows of ref_emb), "
-                         f"got {int(query_index.min())} ... {int(query_index.max())}")
+        raise ValueError(
+            f"query_index must lie in -1 ... {scores.shape[1] - 1} (rows of ref_emb), "
+            f"got {int(query_index.min())} ... {int(query_index.max())}"
+        )
     return query_index
 
 
@@ -175,7 +206,12 @@ def check_levels(levels: Tensor, scores: Tensor | None = None) -> Tensor:
         TypeError: not a tensor of integers.
         ValueError: not (Q, G), another shape or device than `scores`, a level below 0.
     """
-    if not isinstance(levels, Tensor) or levels.is_floating_point() or levels.is_complex() or levels.dtype == torch.bool:
+    if (
+        not isinstance(levels, Tensor)
+        or levels.is_floating_point()
+        or levels.is_complex()
+        or levels.dtype == torch.bool
+    ):
         kind = levels.dtype if isinstance(levels, Tensor) else type(levels).__name__
         raise TypeError(f"levels must be a tensor of integers, got {kind}: see levels_from_labels")
     if levels.ndim != 2 or (scores is not None and levels.shape != scores.shape):
@@ -199,9 +235,14 @@ def check_relevance_values(relevance_values: Tensor, scores: Tensor, validate: b
         kind = relevance_values.dtype if isinstance(relevance_values, Tensor) else type(relevance_values).__name__
         raise TypeError(f"relevance_values must be a floating-point tensor, got {kind}: see relevance_from_levels")
     if relevance_values.shape != scores.shape:
-        raise ValueError(f"relevance_values have shape {tuple(relevance_values.shape)}, scores have {tuple(scores.shape)}: they must be equal")
+        raise ValueError(
+            f"relevance_values have shape {tuple(relevance_values.shape)}"
+            f", scores have {tuple(scores.shape)}: they must be equal"
+        )
     if relevance_values.device != scores.device:
-        raise ValueError(f"relevance_values are on {relevance_values.device}, scores are on {scores.device}: move one of them")
+        raise ValueError(
+            f"relevance_values are on {relevance_values.device}, scores are on {scores.device}: move one of them"
+        )
     if (validate or scores.device.type == "cpu") and relevance_values.numel():
         least, most = (float(x) for x in relevance_values.detach().aminmax())
         if not 0 <= least <= most < float("inf"):
@@ -213,7 +254,9 @@ def check_weights(weights: Sequence[float]) -> tuple[float, ...]:
     "Weights of the levels of a tree, the coarsest first: finite, not negative, not all 0."
     weights = tuple(float(w) for w in weights)
     if not all(0 <= w < float("inf") for w in weights) or sum(weights) == 0:
-        raise ValueError(f"weights must hold one finite number >= 0 per level, the coarsest first, not all of them 0; got {weights}")
+        raise ValueError(
+            f"weights must hold one finite number >= 0 per level, the coarsest first, not all of them 0; got {weights}"
+        )
     return weights
 
 

@@ -11,7 +11,14 @@ from torch import nn
 import smoothap_nb
 from smoothap_nb import RankingLoss, cosine_scores, pairwise_differences, ranks, similarity
 from smoothap_nb.checks import (
-    TIES, check_choice, check_count, check_embeddings, check_finite, check_labels, check_positive, check_relevance,
+    TIES,
+    check_choice,
+    check_count,
+    check_embeddings,
+    check_finite,
+    check_labels,
+    check_positive,
+    check_relevance,
     check_scores,
 )
 from smoothap_nb.ranking import unchecked_ranks
@@ -21,14 +28,19 @@ from smoothap_nb.losses.base import mean_over_queries
 def rank_loop(row, ties):
     "Rank by counting, straight from the definition."
     weight = {"max": 1.0, "min": 0.0, "average": 0.5}[ties]
-    return [1 + sum((1.0 if other > mine else weight if other == mine else 0.0) for j, other in enumerate(row) if j != i)
-            for i, mine in enumerate(row)]
+    return [
+        1 + sum((1.0 if other > mine else weight if other == mine else 0.0) for j, other in enumerate(row) if j != i)
+        for i, mine in enumerate(row)
+    ]
 
 
-GRIDS = st.integers(1, 12).flatmap(lambda width: st.lists(st.lists(st.integers(-3, 3), min_size=width, max_size=width), min_size=1, max_size=4))
+GRIDS = st.integers(1, 12).flatmap(
+    lambda width: st.lists(st.lists(st.integers(-3, 3), min_size=width, max_size=width), min_size=1, max_size=4)
+)
 
 
-# ------------------------------------------------------------------------------------------------------------------------ ranks
+# ---------------------------------------------------------------- ranks
+
 
 @given(GRIDS, st.sampled_from(TIES), st.sampled_from([torch.float32, torch.float64]))
 def test_ranks_count_who_is_ahead(rows, ties, dtype):
@@ -84,17 +96,21 @@ def test_zero_and_minus_zero_tie():
     assert ranks(torch.tensor([[0.0, -0.0]]), "max").tolist() == [[2, 2]]
 
 
-# ------------------------------------------------------------------------------------------------------------------- bad input
+# ---------------------------------------------------------------- bad input
 
-@pytest.mark.parametrize("scores, error, words", [
-    ([[0.1, 0.2]], TypeError, "scores must be a torch.Tensor, got list"),
-    (torch.tensor([[1, 2]]), TypeError, "call scores.float"),
-    (torch.tensor([0.1, 0.2]), ValueError, r"shape \(queries, gallery\), got \(2,\)"),
-    (torch.zeros(2, 3, 4), ValueError, r"got \(2, 3, 4\)"),
-    (torch.zeros(2, 0), ValueError, "the gallery is empty"),
-    (torch.tensor([[0.1, 0.2], [0.3, torch.nan]]), ValueError, "NaN or infinity in 1 of 2 rows, first in row 1"),
-    (torch.tensor([[torch.inf, -torch.inf]]), ValueError, "first in row 0"),
-])
+
+@pytest.mark.parametrize(
+    "scores, error, words",
+    [
+        ([[0.1, 0.2]], TypeError, "scores must be a torch.Tensor, got list"),
+        (torch.tensor([[1, 2]]), TypeError, "call scores.float"),
+        (torch.tensor([0.1, 0.2]), ValueError, r"shape \(queries, gallery\), got \(2,\)"),
+        (torch.zeros(2, 3, 4), ValueError, r"got \(2, 3, 4\)"),
+        (torch.zeros(2, 0), ValueError, "the gallery is empty"),
+        (torch.tensor([[0.1, 0.2], [0.3, torch.nan]]), ValueError, "NaN or infinity in 1 of 2 rows, first in row 1"),
+        (torch.tensor([[torch.inf, -torch.inf]]), ValueError, "first in row 0"),
+    ],
+)
 def test_bad_scores(scores, error, words):
     for call in (check_scores, ranks, pairwise_differences):
         with pytest.raises(error, match=words):
@@ -105,11 +121,14 @@ def test_large_scores_are_not_taken_for_infinite():
     check_scores(torch.full((2, 3), 3e38))
 
 
-@pytest.mark.parametrize("relevance, error, words", [
-    ([[True, False]], TypeError, "relevance must be a bool tensor, got list"),
-    (torch.tensor([[1, 0]]), TypeError, "got torch.int64"),
-    (torch.tensor([True, False]), ValueError, r"relevance has shape \(2,\), scores have \(1, 2\)"),
-])
+@pytest.mark.parametrize(
+    "relevance, error, words",
+    [
+        ([[True, False]], TypeError, "relevance must be a bool tensor, got list"),
+        (torch.tensor([[1, 0]]), TypeError, "got torch.int64"),
+        (torch.tensor([True, False]), ValueError, r"relevance has shape \(2,\), scores have \(1, 2\)"),
+    ],
+)
 def test_bad_relevance(relevance, error, words):
     with pytest.raises(error, match=words):
         check_relevance(relevance, torch.zeros(1, 2))
@@ -120,27 +139,37 @@ def test_relevance_on_another_device():
         check_relevance(torch.zeros(1, 2, dtype=torch.bool, device="meta"), torch.zeros(1, 2))
 
 
-@pytest.mark.parametrize("embeddings, error, words", [
-    ([[1.0, 2.0]], TypeError, "embeddings must be a floating-point torch.Tensor, got list"),
-    (torch.ones(2, 3, dtype=torch.int64), TypeError, "got torch.int64"),
-    (torch.ones(3), ValueError, r"shape \(images, dimensions\), got \(3,\)"),
-    (torch.ones(3, 0), ValueError, r"got \(3, 0\)"),
-    (torch.tensor([[1.0], [torch.nan]]), ValueError, "embeddings hold NaN or infinity in 1 of 2 rows, first in row 1"),
-    (torch.tensor([[torch.inf], [1.0]]), ValueError, "first in row 0"),
-])
+@pytest.mark.parametrize(
+    "embeddings, error, words",
+    [
+        ([[1.0, 2.0]], TypeError, "embeddings must be a floating-point torch.Tensor, got list"),
+        (torch.ones(2, 3, dtype=torch.int64), TypeError, "got torch.int64"),
+        (torch.ones(3), ValueError, r"shape \(images, dimensions\), got \(3,\)"),
+        (torch.ones(3, 0), ValueError, r"got \(3, 0\)"),
+        (
+            torch.tensor([[1.0], [torch.nan]]),
+            ValueError,
+            "embeddings hold NaN or infinity in 1 of 2 rows, first in row 1",
+        ),
+        (torch.tensor([[torch.inf], [1.0]]), ValueError, "first in row 0"),
+    ],
+)
 def test_bad_embeddings(embeddings, error, words):
     for call in (check_embeddings, cosine_scores):
         with pytest.raises(error, match=words):
             call(embeddings)
 
 
-@pytest.mark.parametrize("labels, error, words", [
-    ([0, 1, 2], TypeError, "labels must be a torch.Tensor of integers, got list"),
-    (torch.tensor([0.0, 1.0, 2.0]), TypeError, "must be integers"),
-    (torch.tensor([True, False, True]), TypeError, "must be integers"),
-    (torch.tensor([0, 1]), ValueError, "labels have length 2, the embeddings 3"),
-    (torch.zeros(3, 2, dtype=torch.int64), ValueError, "choose one, e.g. labels"),
-])
+@pytest.mark.parametrize(
+    "labels, error, words",
+    [
+        ([0, 1, 2], TypeError, "labels must be a torch.Tensor of integers, got list"),
+        (torch.tensor([0.0, 1.0, 2.0]), TypeError, "must be integers"),
+        (torch.tensor([True, False, True]), TypeError, "must be integers"),
+        (torch.tensor([0, 1]), ValueError, "labels have length 2, the embeddings 3"),
+        (torch.zeros(3, 2, dtype=torch.int64), ValueError, "choose one, e.g. labels"),
+    ],
+)
 def test_bad_labels(labels, error, words):
     with pytest.raises(error, match=words):
         check_labels(labels, torch.zeros(3, 4))
@@ -184,12 +213,15 @@ def test_cuda_values_are_read_only_on_request():
         check_finite("scores", scores, validate=True)
 
 
-# --------------------------------------------------------------------------------------------------------------- cosine scores
+# ---------------------------------------------------------------- cosine scores
+
 
 def test_cosine_scores_by_hand():
     scores = cosine_scores(torch.tensor([[3.0, 4.0]]), torch.tensor([[1.0, 0.0], [0.0, 2.0], [-3.0, -4.0]]))
     torch.testing.assert_close(scores, torch.tensor([[0.6, 0.8, -1.0]]))
-    assert torch.equal(cosine_scores(torch.tensor([[3.0, 4.0]]), torch.tensor([[1.0, 0.0]]), normalize=False), torch.tensor([[3.0]]))
+    assert torch.equal(
+        cosine_scores(torch.tensor([[3.0, 4.0]]), torch.tensor([[1.0, 0.0]]), normalize=False), torch.tensor([[3.0]])
+    )
 
 
 def test_unit_rows_keep_their_dot_products():
@@ -197,7 +229,9 @@ def test_unit_rows_keep_their_dot_products():
     torch.testing.assert_close(cosine_scores(rows), cosine_scores(rows, normalize=False), rtol=0, atol=1e-15)
 
 
-@pytest.mark.parametrize("dtype, expected", [(torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float64, torch.float64)])
+@pytest.mark.parametrize(
+    "dtype, expected", [(torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float64, torch.float64)]
+)
 def test_scores_are_at_least_float32(dtype, expected):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert cosine_scores(torch.ones(2, 3, dtype=dtype)).dtype == expected
@@ -225,7 +259,8 @@ def test_galleries_that_do_not_fit():
         cosine_scores(torch.ones(1, 2), torch.ones(0, 2))
 
 
-# -------------------------------------------------------------------------------------------------------------- the shared call
+# ---------------------------------------------------------------- the shared call
+
 
 class Seen(RankingLoss):
     "Keeps what it was given; each ranking costs the sum of its scores."
@@ -294,9 +329,11 @@ def test_queries_without_positives_leave_the_mean(batch):
 
 def test_a_nan_of_a_valid_query_shows():
     "On a GPU nobody looks at the embeddings: a NaN must not pass for a query without positives."
+
     class Broken(RankingLoss):
         def query_losses(self, scores, target):
             return scores.new_tensor([torch.nan, 1.0, torch.nan])
+
     assert Broken()(torch.eye(3), torch.tensor([0, 0, 1])).isnan()
 
 
@@ -313,26 +350,57 @@ def test_a_base_class_says_what_is_missing(batch):
         RankingLoss()(*batch)
 
 
-@pytest.mark.parametrize("change, error, words", [
-    (dict(indices_tuple=(1, 2, 3)), ValueError, "no pairs to mine"),
-    (dict(embeddings=torch.ones(0, 4), labels=torch.ones(0, dtype=torch.int64)), ValueError, "the batch is empty"),
-    (dict(embeddings=torch.full((6, 4), torch.nan)), ValueError, "embeddings hold NaN or infinity in 6 of 6 rows"),
-    (dict(embeddings=torch.ones(6)), ValueError, "embeddings must have shape"),
-    (dict(labels=torch.arange(5)), ValueError, "labels have length 5, the embeddings 6"),
-    (dict(labels=list(range(6))), TypeError, "labels must be a torch.Tensor"),
-    (dict(labels=torch.zeros(6, 2, dtype=torch.int64)), ValueError, "several levels choose one"),
-    (dict(ref_emb=torch.ones(3, 4)), ValueError, "belong together"),
-    (dict(ref_labels=torch.arange(3)), ValueError, "belong together"),
-    (dict(ref_emb=torch.ones(3, 5), ref_labels=torch.arange(3)), ValueError, "ref_emb has 5 dimensions, the embeddings have 4"),
-    (dict(ref_emb=torch.ones(0, 4), ref_labels=torch.ones(0, dtype=torch.int64)), ValueError, "the gallery is empty"),
-    (dict(ref_emb=torch.full((3, 4), torch.inf), ref_labels=torch.arange(3)), ValueError, "ref_emb hold NaN or infinity"),
-    (dict(ref_emb=torch.ones(3, 4), ref_labels=torch.arange(2)), ValueError, "ref_labels have length 2"),
-    (dict(query_index=torch.arange(6)), ValueError, "query_index points into ref_emb"),
-    (dict(ref_emb=torch.ones(9, 4), ref_labels=torch.arange(9), query_index=[0] * 6), TypeError, "query_index must be a torch.Tensor"),
-    (dict(ref_emb=torch.ones(9, 4), ref_labels=torch.arange(9), query_index=torch.ones(6)), TypeError, "of integers, got torch.float32"),
-    (dict(ref_emb=torch.ones(9, 4), ref_labels=torch.arange(9), query_index=torch.arange(5)), ValueError, "6 integers, one per query"),
-    (dict(ref_emb=torch.ones(5, 4), ref_labels=torch.arange(5), query_index=torch.arange(6)), ValueError, r"-1 ... 4 .* got 0 ... 5"),
-])
+@pytest.mark.parametrize(
+    "change, error, words",
+    [
+        (dict(indices_tuple=(1, 2, 3)), ValueError, "no pairs to mine"),
+        (dict(embeddings=torch.ones(0, 4), labels=torch.ones(0, dtype=torch.int64)), ValueError, "the batch is empty"),
+        (dict(embeddings=torch.full((6, 4), torch.nan)), ValueError, "embeddings hold NaN or infinity in 6 of 6 rows"),
+        (dict(embeddings=torch.ones(6)), ValueError, "embeddings must have shape"),
+        (dict(labels=torch.arange(5)), ValueError, "labels have length 5, the embeddings 6"),
+        (dict(labels=list(range(6))), TypeError, "labels must be a torch.Tensor"),
+        (dict(labels=torch.zeros(6, 2, dtype=torch.int64)), ValueError, "several levels choose one"),
+        (dict(ref_emb=torch.ones(3, 4)), ValueError, "belong together"),
+        (dict(ref_labels=torch.arange(3)), ValueError, "belong together"),
+        (
+            dict(ref_emb=torch.ones(3, 5), ref_labels=torch.arange(3)),
+            ValueError,
+            "ref_emb has 5 dimensions, the embeddings have 4",
+        ),
+        (
+            dict(ref_emb=torch.ones(0, 4), ref_labels=torch.ones(0, dtype=torch.int64)),
+            ValueError,
+            "the gallery is empty",
+        ),
+        (
+            dict(ref_emb=torch.full((3, 4), torch.inf), ref_labels=torch.arange(3)),
+            ValueError,
+            "ref_emb hold NaN or infinity",
+        ),
+        (dict(ref_emb=torch.ones(3, 4), ref_labels=torch.arange(2)), ValueError, "ref_labels have length 2"),
+        (dict(query_index=torch.arange(6)), ValueError, "query_index points into ref_emb"),
+        (
+            dict(ref_emb=torch.ones(9, 4), ref_labels=torch.arange(9), query_index=[0] * 6),
+            TypeError,
+            "query_index must be a torch.Tensor",
+        ),
+        (
+            dict(ref_emb=torch.ones(9, 4), ref_labels=torch.arange(9), query_index=torch.ones(6)),
+            TypeError,
+            "of integers, got torch.float32",
+        ),
+        (
+            dict(ref_emb=torch.ones(9, 4), ref_labels=torch.arange(9), query_index=torch.arange(5)),
+            ValueError,
+            "6 integers, one per query",
+        ),
+        (
+            dict(ref_emb=torch.ones(5, 4), ref_labels=torch.arange(5), query_index=torch.arange(6)),
+            ValueError,
+            r"-1 ... 4 .* got 0 ... 5",
+        ),
+    ],
+)
 def test_bad_calls(batch, change, error, words):
     embeddings, labels = batch
     arguments = dict(embeddings=embeddings, labels=labels) | change
@@ -343,8 +411,11 @@ def test_bad_calls(batch, change, error, words):
 def test_levels_must_agree():
     class Levels(Seen):
         hierarchical = True
+
     with pytest.raises(ValueError, match="labels have 2 levels, ref_labels 3"):
-        Levels()(torch.ones(2, 3), torch.zeros(2, 2).long(), ref_emb=torch.ones(4, 3), ref_labels=torch.zeros(4, 3).long())
+        Levels()(
+            torch.ones(2, 3), torch.zeros(2, 2).long(), ref_emb=torch.ones(4, 3), ref_labels=torch.zeros(4, 3).long()
+        )
 
 
 @settings(max_examples=25)
@@ -356,17 +427,23 @@ def test_any_labels_give_a_finite_loss_with_a_graph(labels, seed):
     assert loss.isfinite() and embeddings.grad.isfinite().all()
 
 
-# ------------------------------------------------------------------------------------------------------------------ the package
+# ---------------------------------------------------------------- the package
+
 
 def test_no_module_bears_a_public_name():
     "`smoothap_nb.smooth_ap` is the function, whatever has been imported before."
     import pkgutil
 
-    modules = {name for info in pkgutil.walk_packages(smoothap_nb.__path__, "smoothap_nb.") for name in info.name.split(".")[1:]}
+    modules = {
+        name
+        for info in pkgutil.walk_packages(smoothap_nb.__path__, "smoothap_nb.")
+        for name in info.name.split(".")[1:]
+    }
     assert not modules & set(smoothap_nb.__all__)
 
 
-# ------------------------------------------------------------------------------------------ a batch against itself: one product back
+# ---------------------------------------------------------------- a batch against itself: one product back
+
 
 @pytest.mark.parametrize("leave_out", [False, True])
 def test_self_scores_have_the_gradient_of_the_plain_product(leave_out, monkeypatch):
@@ -374,7 +451,7 @@ def test_self_scores_have_the_gradient_of_the_plain_product(leave_out, monkeypat
     weight = torch.randn(70, 70, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     plain = rows @ rows.T
     plain = plain.masked_fill(torch.eye(70, dtype=torch.bool), 0) if leave_out else plain
-    expected, = torch.autograd.grad((plain * weight).sum(), rows)
+    (expected,) = torch.autograd.grad((plain * weight).sum(), rows)
     for block in (1, 1 << 20):  # rows in several blocks, and in one
         monkeypatch.setattr("smoothap_nb.similarity._BLOCK", (block, block))
         ours = similarity.SelfScores.apply(rows, leave_out)
@@ -395,9 +472,9 @@ def test_self_scores_can_be_differentiated_twice(leave_out):
 
 def test_the_backward_of_self_scores_ignores_autocast():
     rows = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    expected, = torch.autograd.grad(cosine_scores(rows).square().sum(), rows)
+    (expected,) = torch.autograd.grad(cosine_scores(rows).square().sum(), rows)
     with torch.autocast("cpu", torch.bfloat16):
-        inside, = torch.autograd.grad(cosine_scores(rows).square().sum(), rows)
+        (inside,) = torch.autograd.grad(cosine_scores(rows).square().sum(), rows)
     assert inside.dtype == torch.float32
     torch.testing.assert_close(inside, expected)
 
@@ -413,7 +490,9 @@ def test_cosine_scores_work_under_functorch():
 
 def test_unit_rows_have_the_gradients_of_a_division():
     rows = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    assert torch.autograd.gradcheck(similarity.unit_rows, rows) and torch.autograd.gradgradcheck(similarity.unit_rows, rows)
+    assert torch.autograd.gradcheck(similarity.unit_rows, rows) and torch.autograd.gradgradcheck(
+        similarity.unit_rows, rows
+    )
     torch.testing.assert_close(similarity.unit_rows(rows), rows / rows.norm(dim=1, keepdim=True))
 
 

@@ -25,20 +25,36 @@ from .players import STAND_IN
 from ..checks import check_choice, check_count, check_levels, check_positive, check_relevance, check_scores
 from ..losses.smooth import smooth_ap
 
-__all__ = ['GRADIENTS', 'SETTINGS', 'rank_lab_numbers', 'check_setting', 'rank_lab_html', 'rank_lab', 'RankLab']
+__all__ = ["GRADIENTS", "SETTINGS", "rank_lab_numbers", "check_setting", "rank_lab_html", "rank_lab", "RankLab"]
 
 GRADIENTS = {  # name in the figure -> loss of (scores, relevance, levels, settings), colour, its name in prose
     "average_precision": (None, "exact", "the exact AP"),
     "smooth_ap": (lambda s, y, l, o: 1 - smooth_ap(s, y, o["tau"]), "smooth_ap", "Smooth-AP"),
     "rambo_ap": (lambda s, y, l, o: 1 - blackbox_ap(s, y, o["lam"], o["margin"]), "rambo", "RaMBO's AP loss"),
-    "rambo_recall": (lambda s, y, l, o: recall_loss(s, y, o["lam"], o["margin"], reduction="none"), "rambo", "RaMBO's recall loss"),
+    "rambo_recall": (
+        lambda s, y, l, o: recall_loss(s, y, o["lam"], o["margin"], reduction="none"),
+        "rambo",
+        "RaMBO's recall loss",
+    ),
     "fast_ap": (lambda s, y, l, o: 1 - fast_ap(s, y, o["bins"]), "fast_ap", "FastAP"),
-    "h_ap": (lambda s, y, l, o: 1 - smooth_h_ap(s, l, relevance_from_levels(l, o["alpha"]), o["tau"]), "h_ap", "the surrogate of H-AP"),
+    "h_ap": (
+        lambda s, y, l, o: 1 - smooth_h_ap(s, l, relevance_from_levels(l, o["alpha"]), o["tau"]),
+        "h_ap",
+        "the surrogate of H-AP",
+    ),
 }
 
 
-def rank_lab_numbers(scores: Tensor, relevance: Tensor, levels: Tensor, tau: float = 0.01, lam: float = 0.2, margin: float = 0.02, alpha: float = 1.0,
-                     bins: int = 10) -> dict:
+def rank_lab_numbers(
+    scores: Tensor,
+    relevance: Tensor,
+    levels: Tensor,
+    tau: float = 0.01,
+    lam: float = 0.2,
+    margin: float = 0.02,
+    alpha: float = 1.0,
+    bins: int = 10,
+) -> dict:
     """What RankLab shows of one ranking, worked out by the library.
 
     Args:
@@ -62,14 +78,20 @@ def rank_lab_numbers(scores: Tensor, relevance: Tensor, levels: Tensor, tau: flo
     numbers: dict = {}
     for name, (loss, *_) in GRADIENTS.items():
         if loss is None:
-            numbers[name] = {"loss": 1 - average_precision(scores, relevance).item(), "gradient": [0.0] * scores.shape[1]}
+            numbers[name] = {
+                "loss": 1 - average_precision(scores, relevance).item(),
+                "gradient": [0.0] * scores.shape[1],
+            }
             continue
         leaf = scores.clone().requires_grad_()
         value = loss(leaf, relevance, levels, options)
-        slope, = torch.autograd.grad(value.nan_to_num().sum(), leaf)
+        (slope,) = torch.autograd.grad(value.nan_to_num().sum(), leaf)
         numbers[name] = {"loss": value.item(), "gradient": slope[0].tolist()}
     worth = relevance_from_levels(levels, alpha)
-    numbers["exact"] = {"average_precision": average_precision(scores, relevance).item(), "h_ap": h_ap(scores, worth).item()}
+    numbers["exact"] = {
+        "average_precision": average_precision(scores, relevance).item(),
+        "h_ap": h_ap(scores, worth).item(),
+    }
     return numbers
 
 
@@ -86,8 +108,13 @@ def _glyph_ranking() -> dict:
     chosen = torch.cat([order[levels[order] == level][list(which)] for level, which in places.items()])
     chosen = chosen[scores[chosen].argsort(descending=True)]
     bright = lambda picture: (picture - picture.min().float()).div(picture.max() - picture.min()).numpy()
-    return {"scores": scores[chosen].double().mul(1000).round().div(1000), "levels": levels[chosen], "images": [bright(batch["images"][i]) for i in chosen.tolist()],
-            "query": bright(batch["images"][query]), "names": [batch["captions"][i] for i in chosen.tolist()]}
+    return {
+        "scores": scores[chosen].double().mul(1000).round().div(1000),
+        "levels": levels[chosen],
+        "images": [bright(batch["images"][i]) for i in chosen.tolist()],
+        "query": bright(batch["images"][query]),
+        "names": [batch["captions"][i] for i in chosen.tolist()],
+    }
 
 
 SETTINGS = {"tau": 0.01, "lam": 0.2, "margin": 0.02, "alpha": 1.0, "bins": 10, "gradient": "smooth_ap"}
@@ -107,8 +134,10 @@ def _address(picture) -> str:
 
 def _tile(text: str) -> str:
     "A picture for an item that has none: its number."
-    drawing = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" fill="#222"/>'
-               f'<text x="16" y="22" font-size="17" font-family="sans-serif" text-anchor="middle" fill="#fff">{text}</text></svg>')
+    drawing = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" fill="#222"/>'
+        f'<text x="16" y="22" font-size="17" font-family="sans-serif" text-anchor="middle" fill="#fff">{text}</text></svg>'
+    )
     return "data:image/svg+xml;base64," + base64.b64encode(drawing.encode()).decode()
 
 
@@ -116,7 +145,9 @@ def _one_row(name: str, values, kind) -> Tensor:
     row = torch.as_tensor(values if isinstance(values, Tensor) else np.asarray(values)).detach().cpu()
     row = row[0] if row.ndim == 2 and len(row) == 1 else row
     if row.ndim != 1 or not len(row):
-        raise ValueError(f"{name} must be one row of at least one number, got shape {tuple(row.shape)}: RankLab shows one query")
+        raise ValueError(
+            f"{name} must be one row of at least one number, got shape {tuple(row.shape)}: RankLab shows one query"
+        )
     return row.to(kind)
 
 
@@ -135,7 +166,9 @@ def _state(scores=None, relevance=None, levels=None, images=None, query=None, na
     "The checked state of a RankLab, ready for JSON."
     if scores is None:
         if not (relevance is levels is images is query is names is None):
-            raise ValueError("relevance, levels and pictures belong to scores: give the scores too, or nothing at all for the glyphs")
+            raise ValueError(
+                "relevance, levels and pictures belong to scores: give the scores too, or nothing at all for the glyphs"
+            )
         return _state(**_glyph_ranking(), **settings)
     scores = _one_row("scores", scores, torch.float64)
     check_scores(scores[None]), check_cosines(scores[None])
@@ -152,9 +185,19 @@ def _state(scores=None, relevance=None, levels=None, images=None, query=None, na
     if unknown := set(settings) - set(SETTINGS):
         raise ValueError(f"RankLab has no {sorted(unknown)[0]!r}; it has {', '.join(SETTINGS)}")
     settings = {name: check_setting(name, value) for name, value in (SETTINGS | settings).items()}
-    pictures = [_tile(str(i + 1)) for i in range(len(scores))] if images is None else [_address(image) for image in images]
-    return {"scores": [round(s, 6) for s in scores.tolist()], "relevance": relevance.tolist(), "levels": levels.tolist(), **settings, "num_levels": top,
-            "images": pictures, "query": None if query is None else _address(query), "names": list(names or [])}
+    pictures = (
+        [_tile(str(i + 1)) for i in range(len(scores))] if images is None else [_address(image) for image in images]
+    )
+    return {
+        "scores": [round(s, 6) for s in scores.tolist()],
+        "relevance": relevance.tolist(),
+        "levels": levels.tolist(),
+        **settings,
+        "num_levels": top,
+        "images": pictures,
+        "query": None if query is None else _address(query),
+        "names": list(names or []),
+    }
 
 
 def _still(state: dict):
@@ -164,7 +207,11 @@ def _still(state: dict):
 
     options = {name: state[name] for name in SETTINGS if name != "gradient"}
     numbers = rank_lab_numbers(*(torch.tensor(state[name]) for name in ("scores", "relevance", "levels")), **options)
-    scores, gradient, colour = np.array(state["scores"]), np.array(numbers[state["gradient"]]["gradient"]), PALETTE[GRADIENTS[state["gradient"]][1]]
+    scores, gradient, colour = (
+        np.array(state["scores"]),
+        np.array(numbers[state["gradient"]]["gradient"]),
+        PALETTE[GRADIENTS[state["gradient"]][1]],
+    )
     count, low = len(scores), min(0.5, np.floor(scores.min() * 10 - 0.5) / 10)
     fig, ax = plt.subplots(figsize=(7, 0.42 * count + 1.1))
     reach = 0.14 * (1.03 - low) / max(abs(gradient).max(), 0.02)
@@ -172,16 +219,33 @@ def _still(state: dict):
         kind = "positive" if state["relevance"][i] else "negative"
         frame = {"edgecolor": PALETTE[kind], "linewidth": 2, "linestyle": "--" if kind == "negative" else "-"}
         if state["images"][i].startswith("data:image/png"):
-            picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(state["images"][i].split(",")[1]))).convert("RGB"))
+            picture = np.asarray(
+                Image.open(io.BytesIO(base64.b64decode(state["images"][i].split(",")[1]))).convert("RGB")
+            )
             ax.add_artist(AnnotationBbox(OffsetImage(picture, zoom=0.62), (score, i), pad=0.1, bboxprops=frame))
         else:
             ax.text(score, i, str(i + 1), ha="center", va="center", bbox={"facecolor": "white", **frame})
         if abs(gradient[i] * reach) > 0.002:
             start = score - np.sign(gradient[i]) * 0.024 * (1.03 - low)
-            ax.annotate("", (start - gradient[i] * reach, i), (start, i), arrowprops={"color": colour, "width": 2.5, "headwidth": 9, "headlength": 6, "shrink": 0})
-    ax.set(xlabel="score: similarity to the query", ylabel="picture", yticks=range(count), yticklabels=range(1, count + 1), xlim=(low, 1.07), ylim=(count - 0.4, -0.6))
+            ax.annotate(
+                "",
+                (start - gradient[i] * reach, i),
+                (start, i),
+                arrowprops={"color": colour, "width": 2.5, "headwidth": 9, "headlength": 6, "shrink": 0},
+            )
+    ax.set(
+        xlabel="score: similarity to the query",
+        ylabel="picture",
+        yticks=range(count),
+        yticklabels=range(1, count + 1),
+        xlim=(low, 1.07),
+        ylim=(count - 0.4, -0.6),
+    )
     exact = numbers["exact"]
-    ax.set_title(f"AP {exact['average_precision']:.3f}, H-AP {exact['h_ap']:.3f}. Arrows: where {GRADIENTS[state['gradient']][2]} pushes", fontsize=10)
+    ax.set_title(
+        f"AP {exact['average_precision']:.3f}, H-AP {exact['h_ap']:.3f}. Arrows: where {GRADIENTS[state['gradient']][2]} pushes",
+        fontsize=10,
+    )
     return fig
 
 
@@ -213,9 +277,22 @@ def rank_lab_html(**state) -> str:
     return _FIGURE.format(id=ident, module=_module(), state=text, stand_in=STAND_IN.replace("ROOT", "place"))
 
 
-def rank_lab(scores=None, relevance=None, levels=None, *, images=None, query=None, names=None, tau: float = 0.01, lam: float = 0.2,
-             margin: float = 0.02, alpha: float = 1.0, bins: int = 10, gradient: str = "smooth_ap",
-             alt: str = "One ranking, and where the chosen loss pushes each picture") -> None:
+def rank_lab(
+    scores=None,
+    relevance=None,
+    levels=None,
+    *,
+    images=None,
+    query=None,
+    names=None,
+    tau: float = 0.01,
+    lam: float = 0.2,
+    margin: float = 0.02,
+    alpha: float = 1.0,
+    bins: int = 10,
+    gradient: str = "smooth_ap",
+    alt: str = "One ranking, and where the chosen loss pushes each picture",
+) -> None:
     """Show one ranking whose pictures can be dragged, with every loss and its gradient, as plain HTML beside a still picture.
 
     Needs no kernel once it is shown: the browser computes. `RankLab` is the same figure connected to Python.
@@ -240,8 +317,20 @@ def rank_lab(scores=None, relevance=None, levels=None, *, images=None, query=Non
     """
     from IPython.display import HTML, display
 
-    state = dict(scores=scores, relevance=relevance, levels=levels, images=images, query=query, names=names, tau=tau, lam=lam, margin=margin, alpha=alpha,
-                 bins=bins, gradient=gradient)
+    state = dict(
+        scores=scores,
+        relevance=relevance,
+        levels=levels,
+        images=images,
+        query=query,
+        names=names,
+        tau=tau,
+        lam=lam,
+        margin=margin,
+        alpha=alpha,
+        bins=bins,
+        gradient=gradient,
+    )
     show(_still(_state(**state)), f"{alt} (still picture)")
     display(HTML(rank_lab_html(**state)))
 
@@ -253,7 +342,9 @@ def _widget_class():
         import anywidget
         import traitlets
     except ImportError as error:
-        raise ImportError("RankLab as a live widget needs anywidget: pip install anywidget. rank_lab(...) shows the same figure without it.") from error
+        raise ImportError(
+            "RankLab as a live widget needs anywidget: pip install anywidget. rank_lab(...) shows the same figure without it."
+        ) from error
 
     class Row(traitlets.List):
         "A list that takes tensors and arrays too."
@@ -266,7 +357,9 @@ def _widget_class():
         scores = Row(traitlets.Float()).tag(sync=True)
         relevance = Row(traitlets.Bool()).tag(sync=True)
         levels = Row(traitlets.Int()).tag(sync=True)
-        tau, lam, margin, alpha = (traitlets.Float(SETTINGS[name]).tag(sync=True) for name in ("tau", "lam", "margin", "alpha"))
+        tau, lam, margin, alpha = (
+            traitlets.Float(SETTINGS[name]).tag(sync=True) for name in ("tau", "lam", "margin", "alpha")
+        )
         bins = traitlets.Int(SETTINGS["bins"]).tag(sync=True)
         gradient = traitlets.Unicode(SETTINGS["gradient"]).tag(sync=True)
         num_levels = traitlets.Int(1).tag(sync=True)
@@ -278,9 +371,14 @@ def _widget_class():
         def _check_row(self, proposal):
             name, row = proposal["trait"].name, proposal["value"]
             if len(self.images) and len(row) != len(self.images):
-                raise ValueError(f"{name} must hold {len(self.images)} values, one per picture, got {len(row)}: make a new RankLab for another ranking")
+                raise ValueError(
+                    f"{name} must hold {len(self.images)} values, one per picture, got {len(row)}: make a new RankLab for another ranking"
+                )
             if name == "scores":
-                check_scores(torch.tensor([row], dtype=torch.float64)), check_cosines(torch.tensor([row], dtype=torch.float64))
+                (
+                    check_scores(torch.tensor([row], dtype=torch.float64)),
+                    check_cosines(torch.tensor([row], dtype=torch.float64)),
+                )
             if name == "levels" and not all(0 <= level <= self.num_levels for level in row):
                 raise ValueError(f"levels must lie in 0 ... {self.num_levels}, got {row}")
             return row
@@ -313,5 +411,7 @@ def RankLab(scores=None, relevance=None, levels=None, *, images=None, query=None
         TypeError, ValueError: as in `rank_lab`; a traitlet set to something that does not fit.
     """
     make = _widget_class()  # first: without anywidget nothing else matters
-    state = _state(scores=scores, relevance=relevance, levels=levels, images=images, query=query, names=names, **settings)
+    state = _state(
+        scores=scores, relevance=relevance, levels=levels, images=images, query=query, names=names, **settings
+    )
     return make(**state)

@@ -1,4 +1,5 @@
-"""The closed form against the definition: values, gradients, ties, absent items, chunks, dtypes, autograd's odd corners."""
+"""The closed form against the definition: values, gradients, ties, absent items, chunks, dtypes, autograd's odd
+corners."""
 
 import sys
 
@@ -19,7 +20,7 @@ TOY_A_RELEVANCE = torch.tensor([[True] * 4 + [False] * 4])
 def definition(scores, relevance, tau):
     "Smooth-AP of each query with everything compared with everything, in plain torch."
     off = ~torch.eye(scores.shape[1], dtype=torch.bool, device=scores.device)
-    ahead = torch.sigmoid((scores[:, None, :] - scores[:, :, None]) / tau) * off                      # (Q, i, j)
+    ahead = torch.sigmoid((scores[:, None, :] - scores[:, :, None]) / tau) * off  # (Q, i, j)
     precision = (1 + (ahead * relevance[:, None, :]).sum(2)) / (1 + ahead.sum(2))
     return (precision * relevance).sum(1) / relevance.sum(1)
 
@@ -36,7 +37,9 @@ def random_case(seed, queries=5, gallery=13, share=0.4, grid=40, dtype=torch.flo
     "Scores on a grid (ties), relevance of very different density per row, weights."
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randint(-20, 20, (queries, gallery), generator=generator).to(dtype) / grid
-    relevance = torch.rand(queries, gallery, generator=generator) < 2 * share * torch.rand(queries, 1, generator=generator)
+    relevance = torch.rand(queries, gallery, generator=generator) < 2 * share * torch.rand(
+        queries, 1, generator=generator
+    )
     return scores.to(device), relevance.to(device), torch.randn(queries, generator=generator).to(device)
 
 
@@ -44,25 +47,38 @@ def close(ours, theirs, atol=1e-12):
     torch.testing.assert_close(ours, theirs, rtol=0, atol=atol, equal_nan=True)
 
 
-# ---------------------------------------------------------------------------------------------------------- against the definition
+# ---------------------------------------------------------------- against the definition
 
-@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 14), st.floats(0, 1), st.sampled_from([0.5, 0.1, 0.01, 0.001]),
-       st.sampled_from([1, 30, 1 << 19]))
+
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 6),
+    st.integers(1, 14),
+    st.floats(0, 1),
+    st.sampled_from([0.5, 0.1, 0.01, 0.001]),
+    st.sampled_from([1, 30, 1 << 19]),
+)
 def test_value_and_gradient_follow_the_definition(seed, queries, gallery, share, tau, chunk):
     scores, relevance, weights = random_case(seed, queries, gallery, share)
     value, gradient = with_gradient(lambda s: unchecked_smooth_ap(s, relevance, tau, chunk), scores, weights)
     expected, expected_gradient = with_gradient(lambda s: definition(s, relevance, tau), scores, weights)
     close(value, expected)
-    close(gradient, expected_gradient.nan_to_num(0), atol=1e-10)  # 0/0 of the definition: a row without positives has gradient 0 here
+    close(
+        gradient, expected_gradient.nan_to_num(0), atol=1e-10
+    )  # 0/0 of the definition: a row without positives has gradient 0 here
 
 
 @pytest.mark.parametrize("tau, expected", [(0.1, 0.674846), (0.05, 0.705830), (0.01, 0.729157), (0.001, 0.729167)])
 def test_toy_a(tau, expected):
-    close(smooth_ap_with_gradient(TOY_A, TOY_A_RELEVANCE, tau)[0], torch.tensor([expected], dtype=torch.float64), atol=5e-7)
+    close(
+        smooth_ap_with_gradient(TOY_A, TOY_A_RELEVANCE, tau)[0],
+        torch.tensor([expected], dtype=torch.float64),
+        atol=5e-7,
+    )
 
 
 def test_the_gradient_of_toy_a():
-    expected = torch.tensor([[.4141, .1298, .1444, .0405, -.5504, -.1171, -.0247, -.0366]], dtype=torch.float64)
+    expected = torch.tensor([[0.4141, 0.1298, 0.1444, 0.0405, -0.5504, -0.1171, -0.0247, -0.0366]], dtype=torch.float64)
     close(smooth_ap_with_gradient(TOY_A, TOY_A_RELEVANCE, 0.05)[1], expected, atol=5e-5)
 
 
@@ -95,7 +111,8 @@ def test_pushes_sum_to_zero(seed, tau):
     assert (push.masked_select(~relevance) <= 0).all()
 
 
-# -------------------------------------------------------------------------------------------------------------------------- chunks
+# ---------------------------------------------------------------- chunks
+
 
 @pytest.mark.parametrize("dtype, atol", [(torch.float64, 1e-13), (torch.float32, 2e-6)])
 def test_the_size_of_chunks_changes_nothing_but_rounding(dtype, atol):
@@ -127,7 +144,8 @@ def test_a_tall_relevance_is_read_in_slabs(monkeypatch):
             close(one, other)
 
 
-# ------------------------------------------------------------------------------------------------------------------- absent items
+# ---------------------------------------------------------------- absent items
+
 
 @given(st.integers(0, 10**6), st.sampled_from([0.2, 0.01]), st.sampled_from([1, 1 << 19]))
 def test_an_item_at_minus_infinity_is_not_there(seed, tau, chunk):
@@ -135,7 +153,9 @@ def test_an_item_at_minus_infinity_is_not_there(seed, tau, chunk):
     scores[:, 4], relevance[:, 4] = -INF, False
     rest = [0, 1, 2, 3, 5, 6, 7, 8]
     value, gradient = with_gradient(lambda s: unchecked_smooth_ap(s, relevance, tau, chunk), scores, weights)
-    expected, expected_gradient = with_gradient(lambda s: unchecked_smooth_ap(s, relevance[:, rest], tau, chunk), scores[:, rest], weights)
+    expected, expected_gradient = with_gradient(
+        lambda s: unchecked_smooth_ap(s, relevance[:, rest], tau, chunk), scores[:, rest], weights
+    )
     close(value, expected)
     close(gradient[:, rest], expected_gradient)
     assert (gradient[:, 4] == 0).all() and gradient.isfinite().all()
@@ -168,7 +188,8 @@ def test_extreme_tau_stays_finite(tau, dtype):
     assert push.isfinite().all() and 0 < value < 1
 
 
-# ------------------------------------------------------------------------------------------------------------------------- dtypes
+# ---------------------------------------------------------------- dtypes
+
 
 @pytest.mark.parametrize("tau", [0.1, 0.01])
 def test_float32_agrees_with_the_definition_in_float64(tau):
@@ -202,7 +223,8 @@ def test_autocast_leaves_the_loss_alone(dtype):
     torch.testing.assert_close(inside, SmoothAPLoss(0.1)(out.float(), labels))
 
 
-# --------------------------------------------------------------------------------------------------------------- autograd's corners
+# ---------------------------------------------------------------- autograd's corners
+
 
 def test_no_gradient_is_computed_where_none_is_wanted():
     assert closed_form(TOY_A, TOY_A_RELEVANCE, 0.05, None, False)[1].numel() == 0
@@ -210,7 +232,9 @@ def test_no_gradient_is_computed_where_none_is_wanted():
     with torch.no_grad():
         assert not unchecked_smooth_ap(scores, TOY_A_RELEVANCE, 0.05).requires_grad
     with torch.inference_mode():
-        close(unchecked_smooth_ap(TOY_A, TOY_A_RELEVANCE, 0.05).clone(), unchecked_smooth_ap(TOY_A, TOY_A_RELEVANCE, 0.05))
+        close(
+            unchecked_smooth_ap(TOY_A, TOY_A_RELEVANCE, 0.05).clone(), unchecked_smooth_ap(TOY_A, TOY_A_RELEVANCE, 0.05)
+        )
 
 
 def test_the_inputs_are_left_alone():
@@ -235,12 +259,12 @@ def test_backward_twice_through_a_kept_graph():
 
 def test_a_second_derivative_is_an_error_not_a_wrong_number():
     scores = TOY_A.clone().requires_grad_()
-    first, = torch.autograd.grad(smooth_ap(scores, TOY_A_RELEVANCE, 0.05).sum(), scores, create_graph=True)
+    (first,) = torch.autograd.grad(smooth_ap(scores, TOY_A_RELEVANCE, 0.05).sum(), scores, create_graph=True)
     close(first.detach(), smooth_ap_with_gradient(TOY_A, TOY_A_RELEVANCE, 0.05)[1])
     with pytest.raises(RuntimeError, match="first derivative only"):
         first.square().sum().backward()
     embeddings = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    first, = torch.autograd.grad(SmoothAPLoss(0.1)(embeddings, torch.arange(6) % 2), embeddings, create_graph=True)
+    (first,) = torch.autograd.grad(SmoothAPLoss(0.1)(embeddings, torch.arange(6) % 2), embeddings, create_graph=True)
     with pytest.raises(RuntimeError, match="first derivative only"):
         first.square().sum().backward()
 
@@ -272,7 +296,11 @@ def test_the_same_input_gives_the_same_bits():
 @pytest.mark.parametrize("whole", [False, True], ids=["model", "model and loss"])
 def test_a_compiled_model_trains_with_it(backend, whole):
     torch.manual_seed(0)
-    network, images, labels = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)), torch.randn(12, 6), torch.arange(12) % 4
+    network, images, labels = (
+        nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)),
+        torch.randn(12, 6),
+        torch.arange(12) % 4,
+    )
     loss = SmoothAPLoss(0.1)
 
     def train(images):
@@ -290,11 +318,14 @@ def test_a_compiled_model_trains_with_it(backend, whole):
     torch._dynamo.reset()
 
 
-# ------------------------------------------------------------------------------------------------------------------- as a product
+# ---------------------------------------------------------------- as a product
+
 
 def batch(seed=0, count=24, dim=6, classes=5, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(count, dim, generator=generator, dtype=dtype), torch.randint(0, classes, (count,), generator=generator)
+    return torch.randn(count, dim, generator=generator, dtype=dtype), torch.randint(
+        0, classes, (count,), generator=generator
+    )
 
 
 def loss_and_gradient(loss, embeddings, labels, **kwargs):
@@ -308,7 +339,9 @@ def loss_and_gradient(loss, embeddings, labels, **kwargs):
 @given(st.integers(0, 10**6), st.integers(1, 12), st.booleans(), st.booleans())
 def test_the_loss_is_the_definition_on_cosines(seed, classes, include_query, normalize):
     embeddings, labels = batch(seed, 14, classes=classes)
-    value, gradient = loss_and_gradient(SmoothAPLoss(0.1, include_query=include_query, normalize=normalize), embeddings, labels)
+    value, gradient = loss_and_gradient(
+        SmoothAPLoss(0.1, include_query=include_query, normalize=normalize), embeddings, labels
+    )
     leaf = embeddings.clone().requires_grad_()
     rows = leaf / leaf.norm(dim=1, keepdim=True) if normalize else leaf
     per_query = []
@@ -325,7 +358,9 @@ def test_the_loss_is_the_definition_on_cosines(seed, classes, include_query, nor
 @given(st.integers(0, 10**6), st.integers(1, 9))
 def test_references_with_query_index_equal_self_retrieval(seed, classes):
     embeddings, labels = batch(seed, classes=classes)
-    ours = loss_and_gradient(SmoothAPLoss(0.1), embeddings, labels, ref_emb=embeddings, ref_labels=labels, query_index=torch.arange(24))
+    ours = loss_and_gradient(
+        SmoothAPLoss(0.1), embeddings, labels, ref_emb=embeddings, ref_labels=labels, query_index=torch.arange(24)
+    )
     for one, other in zip(ours, loss_and_gradient(SmoothAPLoss(0.1), embeddings, labels)):
         close(one, other)
 
@@ -337,22 +372,26 @@ def test_nothing_cubic_is_held():
     assert peak_memory("benchmarks.losses:prepare", kind="ours", size=2048) < 4 * 4 * 2048**2
 
 
-@pytest.mark.parametrize("change, error, words", [
-    (dict(scores=[[1.0]]), TypeError, "scores must be a torch.Tensor"),
-    (dict(scores=torch.tensor([[0.1, NAN]])), ValueError, "NaN or infinity"),
-    (dict(scores=torch.tensor([[0.1, -INF]])), ValueError, "NaN or infinity"),
-    (dict(relevance=torch.ones(1, 2)), TypeError, "relevance must be a bool tensor"),
-    (dict(relevance=torch.ones(1, 3).bool()), ValueError, "they must be equal"),
-    (dict(tau=0), ValueError, "tau must be a finite number above 0"),
-    (dict(tau=INF), ValueError, "tau must be a finite number above 0"),
-])
+@pytest.mark.parametrize(
+    "change, error, words",
+    [
+        (dict(scores=[[1.0]]), TypeError, "scores must be a torch.Tensor"),
+        (dict(scores=torch.tensor([[0.1, NAN]])), ValueError, "NaN or infinity"),
+        (dict(scores=torch.tensor([[0.1, -INF]])), ValueError, "NaN or infinity"),
+        (dict(relevance=torch.ones(1, 2)), TypeError, "relevance must be a bool tensor"),
+        (dict(relevance=torch.ones(1, 3).bool()), ValueError, "they must be equal"),
+        (dict(tau=0), ValueError, "tau must be a finite number above 0"),
+        (dict(tau=INF), ValueError, "tau must be a finite number above 0"),
+    ],
+)
 def test_bad_input_is_named(change, error, words):
     arguments = dict(scores=torch.rand(1, 2), relevance=torch.ones(1, 2).bool(), tau=0.1) | change
     with pytest.raises(error, match=words):
         smooth_ap_with_gradient(**arguments)
 
 
-# --------------------------------------------------------------------------------------------------------------------------- CUDA
+# ---------------------------------------------------------------- CUDA
+
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype, atol", [(torch.float64, 1e-12), (torch.float32, 1e-6)])
@@ -362,7 +401,9 @@ def test_cuda_gives_the_numbers_of_the_cpu(dtype, atol, chunk):
         scores, relevance, weights = random_case(seed, 20, 50, dtype=dtype)
         scores[:, 7], relevance[:, 7] = -INF, False
         value, gradient = with_gradient(lambda s: unchecked_smooth_ap(s, relevance, 0.05, chunk), scores, weights)
-        ours, our_gradient = with_gradient(lambda s: unchecked_smooth_ap(s, relevance.cuda(), 0.05, chunk), scores.cuda(), weights.cuda())
+        ours, our_gradient = with_gradient(
+            lambda s: unchecked_smooth_ap(s, relevance.cuda(), 0.05, chunk), scores.cuda(), weights.cuda()
+        )
         close(ours.cpu(), value, atol)
         close(our_gradient.cpu(), gradient, 30 * atol)
 

@@ -19,8 +19,10 @@ TOY_A_RELEVANCE = torch.tensor([[True] * 4 + [False] * 4])
 
 def smooth_ap_loop(row, relevant, tau):
     "Smooth-AP of one query, loop by loop; NaN without positives."
+
     def step(gap):
         return 1 / (1 + math.exp(-gap / tau)) if gap > -600 * tau else 0.0
+
     positives = [i for i, is_positive in enumerate(relevant) if is_positive]
     total = 0.0
     for i in positives:
@@ -51,8 +53,12 @@ def same(ours, theirs, atol=1e-12):
 def rankings(draw, distinct=False):
     "A few rankings of up to ten items; on a grid (ties), or at least 1/16 apart."
     width, height = draw(st.integers(1, 10)), draw(st.integers(1, 3))
-    rows = [draw(st.permutations(range(width)) if distinct else st.lists(st.integers(-8, 8), min_size=width, max_size=width))
-            for _ in range(height)]
+    rows = [
+        draw(
+            st.permutations(range(width)) if distinct else st.lists(st.integers(-8, 8), min_size=width, max_size=width)
+        )
+        for _ in range(height)
+    ]
     relevant = [draw(st.lists(st.booleans(), min_size=width, max_size=width)) for _ in range(height)]
     return torch.tensor(rows, dtype=torch.float64) / 16, torch.tensor(relevant)
 
@@ -60,7 +66,8 @@ def rankings(draw, distinct=False):
 TAUS = st.sampled_from([0.5, 0.1, 0.01])
 
 
-# ---------------------------------------------------------------------------------------------------------------------- values
+# ---------------------------------------------------------------- values
+
 
 @pytest.mark.parametrize("tau, expected", [(0.1, 0.674846), (0.05, 0.705830), (0.01, 0.729157), (0.001, 0.729167)])
 def test_toy_a(tau, expected):
@@ -70,7 +77,10 @@ def test_toy_a(tau, expected):
 @given(rankings(), TAUS)
 def test_against_loops(ranking, tau):
     scores, relevance = ranking
-    same(smooth_ap(scores, relevance, tau), [smooth_ap_loop(s, r, tau) for s, r in zip(scores.tolist(), relevance.tolist())])
+    same(
+        smooth_ap(scores, relevance, tau),
+        [smooth_ap_loop(s, r, tau) for s, r in zip(scores.tolist(), relevance.tolist())],
+    )
 
 
 @pytest.mark.parametrize("positives, gallery", [(2, 4), (1, 5), (3, 3), (7, 40)])
@@ -94,7 +104,8 @@ def test_edges():
     assert smooth_ap(TOY_A[:, :1], TOY_A_RELEVANCE[:, :1]).tolist() == [1.0]
 
 
-# ------------------------------------------------------------------------------------------------------------------------ laws
+# ---------------------------------------------------------------- laws
+
 
 @given(rankings(), TAUS, st.randoms(use_true_random=False))
 def test_the_order_of_the_gallery_does_not_matter(ranking, tau, random):
@@ -135,11 +146,18 @@ def test_positives_are_lifted_and_negatives_pushed_down_together(ranking):
     scores.requires_grad_()
     torch.nansum(smooth_ap(scores, relevance, 0.1)).backward()
     towards = scores.grad
-    assert (towards.masked_fill(~relevance, 0).sum(1) >= -1e-12).all() and (towards.masked_fill(relevance, 0) <= 1e-12).all()
+    assert (towards.masked_fill(~relevance, 0).sum(1) >= -1e-12).all() and (
+        towards.masked_fill(relevance, 0) <= 1e-12
+    ).all()
 
 
 @settings(max_examples=30)
-@given(st.lists(st.integers(0, 4), min_size=2, max_size=14), st.integers(0, 10**6), st.booleans(), st.randoms(use_true_random=False))
+@given(
+    st.lists(st.integers(0, 4), min_size=2, max_size=14),
+    st.integers(0, 10**6),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
 def test_renaming_labels_and_shuffling_rows_change_nothing(labels, seed, include_query, random):
     labels = torch.tensor(labels)
     embeddings = torch.randn(len(labels), 4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -166,7 +184,8 @@ def test_references_with_query_index_equal_self_retrieval(labels, seed):
     same(other.detach(), value), same(leaf.grad, gradient, atol=1e-10)
 
 
-# ------------------------------------------------------------------------------------------------------------------- gradients
+# ---------------------------------------------------------------- gradients
+
 
 @pytest.mark.parametrize("tau", [0.5, 0.1, 0.05])
 def test_gradcheck_of_the_function(tau):
@@ -175,7 +194,7 @@ def test_gradcheck_of_the_function(tau):
     relevance = torch.rand(3, 7, generator=generator) < 0.4
     relevance[2] = False
     assert torch.autograd.gradcheck(lambda s: smooth_ap(s, relevance, tau)[:2], (scores,))
-    gradient, = torch.autograd.grad(smooth_ap(scores, relevance, tau).nansum(), scores)
+    (gradient,) = torch.autograd.grad(smooth_ap(scores, relevance, tau).nansum(), scores)
     assert gradient[2].tolist() == [0.0] * 7
 
 
@@ -193,7 +212,8 @@ def test_gradcheck_with_references():
     index = torch.tensor([0, -1, 5, 2])
     assert torch.autograd.gradcheck(
         lambda e, r: SmoothAPLoss(0.2)(e, labels, ref_emb=r, ref_labels=ref_labels, query_index=index),
-        (embeddings.requires_grad_(), references.requires_grad_()))
+        (embeddings.requires_grad_(), references.requires_grad_()),
+    )
 
 
 def test_toy_a_gradient():
@@ -208,7 +228,8 @@ def test_far_scores_give_no_nan():
     assert scores.grad.isfinite().all()
 
 
-# ------------------------------------------------------------------------------------------------- every shape of a batch
+# ---------------------------------------------------------------- every shape of a batch
+
 
 def test_mean_over_the_queries_that_have_a_positive():
     embeddings, _ = batch(7)
@@ -317,8 +338,8 @@ def test_the_incoming_gradient_counts():
     embeddings, labels = batch()
     leaf = embeddings.requires_grad_()
     loss = SmoothAPLoss(0.1)
-    single, = torch.autograd.grad(loss(leaf, labels), leaf)
-    scaled, = torch.autograd.grad(-3 * loss(leaf, labels) + leaf.sum(), leaf)
+    (single,) = torch.autograd.grad(loss(leaf, labels), leaf)
+    (scaled,) = torch.autograd.grad(-3 * loss(leaf, labels) + leaf.sum(), leaf)
     same(scaled, -3 * single + 1, atol=1e-11)
 
 
@@ -401,7 +422,8 @@ def test_a_nan_on_cuda_reaches_the_loss():
         SmoothAPLoss(validate=True)(embeddings, labels)
 
 
-# ------------------------------------------------------------------------------------------------------------------- bad input
+# ---------------------------------------------------------------- bad input
+
 
 @pytest.mark.parametrize("tau", [0, -0.01, NAN, float("inf"), "0.01", None])
 def test_bad_tau(tau):
@@ -411,30 +433,41 @@ def test_bad_tau(tau):
         smooth_ap(TOY_A, TOY_A_RELEVANCE, tau)
 
 
-@pytest.mark.parametrize("scores, relevance, error, words", [
-    (TOY_A.tolist(), TOY_A_RELEVANCE, TypeError, "scores must be a torch.Tensor"),
-    (TOY_A[0], TOY_A_RELEVANCE[0], ValueError, r"\(queries, gallery\)"),
-    (TOY_A[:, :0], TOY_A_RELEVANCE[:, :0], ValueError, "the gallery is empty"),
-    (TOY_A / 0, TOY_A_RELEVANCE, ValueError, "scores hold NaN or infinity in 1 of 1 rows"),
-    (TOY_A, TOY_A_RELEVANCE.float(), TypeError, "relevance must be a bool tensor"),
-    (TOY_A, TOY_A_RELEVANCE[:, :3], ValueError, "they must be equal"),
-])
+@pytest.mark.parametrize(
+    "scores, relevance, error, words",
+    [
+        (TOY_A.tolist(), TOY_A_RELEVANCE, TypeError, "scores must be a torch.Tensor"),
+        (TOY_A[0], TOY_A_RELEVANCE[0], ValueError, r"\(queries, gallery\)"),
+        (TOY_A[:, :0], TOY_A_RELEVANCE[:, :0], ValueError, "the gallery is empty"),
+        (TOY_A / 0, TOY_A_RELEVANCE, ValueError, "scores hold NaN or infinity in 1 of 1 rows"),
+        (TOY_A, TOY_A_RELEVANCE.float(), TypeError, "relevance must be a bool tensor"),
+        (TOY_A, TOY_A_RELEVANCE[:, :3], ValueError, "they must be equal"),
+    ],
+)
 def test_bad_scores(scores, relevance, error, words):
     with pytest.raises(error, match=words):
         smooth_ap(scores, relevance)
 
 
-@pytest.mark.parametrize("embeddings, labels, error, words", [
-    (torch.full((4, 3), NAN), torch.arange(4), ValueError, "embeddings hold NaN or infinity in 4 of 4 rows, first in row 0"),
-    (torch.tensor([[1.0], [float("-inf")]]), torch.arange(2), ValueError, "first in row 1"),
-    (torch.ones(4), torch.arange(4), ValueError, r"\(images, dimensions\)"),
-    (torch.ones(4, 3, 2), torch.arange(4), ValueError, r"got \(4, 3, 2\)"),
-    (torch.ones(4, 3).long(), torch.arange(4), TypeError, "floating-point"),
-    (torch.ones(4, 3), torch.arange(3), ValueError, "labels have length 3, the embeddings 4"),
-    (torch.ones(4, 3), torch.arange(4).float(), TypeError, "labels must be integers"),
-    (torch.ones(4, 3), torch.zeros(4, 2).long(), ValueError, "choose one, e.g. labels"),
-    (torch.ones(0, 3), torch.zeros(0).long(), ValueError, "the batch is empty"),
-])
+@pytest.mark.parametrize(
+    "embeddings, labels, error, words",
+    [
+        (
+            torch.full((4, 3), NAN),
+            torch.arange(4),
+            ValueError,
+            "embeddings hold NaN or infinity in 4 of 4 rows, first in row 0",
+        ),
+        (torch.tensor([[1.0], [float("-inf")]]), torch.arange(2), ValueError, "first in row 1"),
+        (torch.ones(4), torch.arange(4), ValueError, r"\(images, dimensions\)"),
+        (torch.ones(4, 3, 2), torch.arange(4), ValueError, r"got \(4, 3, 2\)"),
+        (torch.ones(4, 3).long(), torch.arange(4), TypeError, "floating-point"),
+        (torch.ones(4, 3), torch.arange(3), ValueError, "labels have length 3, the embeddings 4"),
+        (torch.ones(4, 3), torch.arange(4).float(), TypeError, "labels must be integers"),
+        (torch.ones(4, 3), torch.zeros(4, 2).long(), ValueError, "choose one, e.g. labels"),
+        (torch.ones(0, 3), torch.zeros(0).long(), ValueError, "the batch is empty"),
+    ],
+)
 def test_bad_batches(embeddings, labels, error, words):
     with pytest.raises(error, match=words):
         SmoothAPLoss()(embeddings, labels)

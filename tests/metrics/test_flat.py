@@ -14,15 +14,23 @@ from smoothap_nb.metrics.flat import unchecked_average_precision
 NAN = float("nan")
 TOY_A = torch.tensor([[0.9, 0.7, 0.6, 0.2, 0.8, 0.5, 0.4, 0.3]], dtype=torch.float64)
 TOY_A_RELEVANCE = torch.tensor([[True] * 4 + [False] * 4])
-RELATIVES = {"recall": lambda s, r, **kw: recall_at_k(s, r, 2, **kw), "precision": lambda s, r, **kw: precision_at_k(s, r, 2, **kw),
-             "r_precision": r_precision, "map_at_r": map_at_r}
+RELATIVES = {
+    "recall": lambda s, r, **kw: recall_at_k(s, r, 2, **kw),
+    "precision": lambda s, r, **kw: precision_at_k(s, r, 2, **kw),
+    "r_precision": r_precision,
+    "map_at_r": map_at_r,
+}
 
 
 def ap_loop(row, relevant, ties="max"):
     "AP of one query from the ratio of two ranks, in exact fractions."
     weight = {"max": Fraction(1), "min": Fraction(0), "average": Fraction(1, 2)}[ties]
+
     def rank(i, members):
-        return 1 + sum((Fraction(row[j] > row[i]) + (weight if row[j] == row[i] else 0) for j in members if j != i), Fraction(0))
+        return 1 + sum(
+            (Fraction(row[j] > row[i]) + (weight if row[j] == row[i] else 0) for j in members if j != i), Fraction(0)
+        )
+
     positives = [i for i, is_positive in enumerate(relevant) if is_positive]
     if not positives:
         return NAN
@@ -45,7 +53,8 @@ def same(ours, theirs, atol=1e-12):
     torch.testing.assert_close(ours, torch.as_tensor(theirs, dtype=ours.dtype), rtol=0, atol=atol, equal_nan=True)
 
 
-# --------------------------------------------------------------------------------------------------------- average precision
+# ---------------------------------------------------------------- average precision
+
 
 def test_toy_a_by_hand():
     same(average_precision(TOY_A, TOY_A_RELEVANCE), [float((1 + Fraction(2, 3) + Fraction(3, 4) + Fraction(4, 8)) / 4)])
@@ -59,7 +68,10 @@ def test_one_positive_tied_with_one_negative(ties, expected):
 @given(rankings(), st.sampled_from(["max", "min", "average"]))
 def test_against_fractions(ranking, ties):
     scores, relevance = ranking
-    same(average_precision(scores, relevance, ties), [ap_loop(s, r, ties) for s, r in zip(scores.tolist(), relevance.tolist())])
+    same(
+        average_precision(scores, relevance, ties),
+        [ap_loop(s, r, ties) for s, r in zip(scores.tolist(), relevance.tolist())],
+    )
 
 
 @settings(deadline=None)  # the first example pays for the import
@@ -105,7 +117,8 @@ def test_the_pessimist_never_beats_the_optimist(ranking):
 
 
 def test_for_ap_the_tie_rules_are_rules_not_bounds():
-    "Two equal positives behind one negative, and nothing else: every order gives (1/2 + 2/3) / 2, the rules give 2/3 and 1/2."
+    """Two equal positives behind one negative, and nothing else: every order gives (1/2 + 2/3) / 2, the rules give
+    2/3 and 1/2."""
     scores, relevance = torch.tensor([[0.9, 0.5, 0.5]], dtype=torch.float64), torch.tensor([[False, True, True]])
     same(average_precision(scores, relevance, "max"), [2 / 3])
     same(average_precision(scores, relevance, "min"), [1 / 2])
@@ -118,7 +131,9 @@ def test_edges():
     same(average_precision(scores[:0], relevance[:0]), [])
 
 
-@pytest.mark.parametrize("dtype, expected", [(torch.float16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)])
+@pytest.mark.parametrize(
+    "dtype, expected", [(torch.float16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)]
+)
 def test_dtypes(dtype, expected):
     for metric in (average_precision, *RELATIVES.values()):
         assert metric(TOY_A.to(dtype), TOY_A_RELEVANCE).dtype == expected
@@ -140,28 +155,42 @@ def test_an_absent_item_changes_nothing():
 @pytest.mark.cuda
 def test_cuda_agrees():
     generator = torch.Generator().manual_seed(0)
-    scores, relevance = torch.randint(0, 50, (8, 300), generator=generator) / 50, torch.rand(8, 300, generator=generator) < 0.1
+    scores, relevance = (
+        torch.randint(0, 50, (8, 300), generator=generator) / 50,
+        torch.rand(8, 300, generator=generator) < 0.1,
+    )
     for metric in (average_precision, *RELATIVES.values()):
         same(metric(scores.cuda(), relevance.cuda()).cpu(), metric(scores, relevance), atol=1e-6)
 
 
-# ------------------------------------------------------------------------------------------------------------------- relatives
+# ---------------------------------------------------------------- relatives
+
 
 def orders_of(row, relevant):
     "Every order of the gallery that the scores allow, as lists of relevance, best first."
-    return [[relevant[i] for i in order] for order in permutations(range(len(row)))
-            if all(row[a] >= row[b] for a, b in zip(order, order[1:]))]
+    return [
+        [relevant[i] for i in order]
+        for order in permutations(range(len(row)))
+        if all(row[a] >= row[b] for a, b in zip(order, order[1:]))
+    ]
 
 
 def relatives_of(hits, k):
     "R@K, P@K, R-precision and AP@R of one ordered list of relevance, straight from their definitions."
     total = sum(hits)
-    return {"recall": float(any(hits[:k])), "precision": sum(hits[:k]) / k, "r_precision": sum(hits[:total]) / total,
-            "map_at_r": sum(sum(hits[:n + 1]) / (n + 1) for n in range(total) if hits[n]) / total}
+    return {
+        "recall": float(any(hits[:k])),
+        "precision": sum(hits[:k]) / k,
+        "r_precision": sum(hits[:total]) / total,
+        "map_at_r": sum(sum(hits[: n + 1]) / (n + 1) for n in range(total) if hits[n]) / total,
+    }
 
 
-@given(st.lists(st.integers(0, 2), min_size=1, max_size=5).flatmap(
-    lambda row: st.tuples(st.just(row), st.lists(st.booleans(), min_size=len(row), max_size=len(row)))))
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=5).flatmap(
+        lambda row: st.tuples(st.just(row), st.lists(st.booleans(), min_size=len(row), max_size=len(row)))
+    )
+)
 def test_relatives_are_the_worst_and_the_best_order(ranking):
     row, relevant = ranking
     assume(any(relevant))
@@ -225,7 +254,8 @@ def test_k_beyond_the_gallery():
     same(recall_at_k(scores, relevance, 100), [1.0]), same(precision_at_k(scores, relevance, 100), [0.01])
 
 
-# ------------------------------------------------------------------------------------------------------------------- bad input
+# ---------------------------------------------------------------- bad input
+
 
 @pytest.mark.parametrize("metric", [average_precision, *RELATIVES.values()])
 def test_bad_input(metric):
