@@ -42,7 +42,9 @@ class PairedClassSampler(BatchSampler):
         for name, value in (("classes", classes), ("images", images), ("per_pair", per_pair), ("seed", seed)):
             whole(name, value, 0)
         if classes < 2 or images < 2 or per_pair < 1:
-            raise ValueError(f"a batch needs at least 2 classes, 2 images of a class, and every pair a batch; got classes={classes}, images={images}, per_pair={per_pair}")
+            raise ValueError(
+                f"a batch needs at least 2 classes, 2 images of a class, and every pair a batch; got classes={classes}, images={images}, per_pair={per_pair}"
+            )
         below = super_labels(labels, 2)
         lone = [members for found in below.values() for members in found if len(members) < 2]
         self.never_seen = np.sort(np.concatenate(lone)) if lone else np.array([], dtype=np.int64)
@@ -50,8 +52,10 @@ class PairedClassSampler(BatchSampler):
         self.below = {s: found for s, found in self.below.items() if found}
         smallest = sorted((len(found), s) for s, found in self.below.items())[:2]
         if len(smallest) < 2 or sum(n for n, _ in smallest) < classes:
-            raise ValueError(f"{classes} classes per batch were asked for, but the super-labels {', '.join(str(s) for _, s in smallest)} have only "
-                             f"{sum(n for n, _ in smallest)} with two images together: lower batch.classes, or use the sampler hierarchical")
+            raise ValueError(
+                f"{classes} classes per batch were asked for, but the super-labels {', '.join(str(s) for _, s in smallest)} have only "
+                f"{sum(n for n, _ in smallest)} with two images together: lower batch.classes, or use the sampler hierarchical"
+            )
         self.classes, self.images, self.per_pair, self.seed = classes, images, per_pair, seed
         self.pairs = list(combinations(self.below, 2))
 
@@ -70,7 +74,14 @@ class PairedClassSampler(BatchSampler):
             counts = divide(self.classes, [len(self.below[s]) for s in pair])
             for _ in range(self.per_pair):
                 chosen = [(s, c) for s, count in zip(pair, counts) for c in _take(classes[s], count)]
-                batches.append(np.concatenate([self.below[s][c][_take(pictures[s][c], min(self.images, len(self.below[s][c])))] for s, c in chosen]))
+                batches.append(
+                    np.concatenate(
+                        [
+                            self.below[s][c][_take(pictures[s][c], min(self.images, len(self.below[s][c])))]
+                            for s, c in chosen
+                        ]
+                    )
+                )
         return batches
 
 

@@ -28,8 +28,16 @@ class Card:
         return 0.2 * self.half if half else (0.2 if self.tensor else 0.5) * self.single
 
 
-CARDS = (Card("T4", 65, 8.1, 16, False), Card("V100", 125, 15.7, 32, False), Card("RTX 4090", 165, 82.6, 24), Card("A100", 312, 156, 80), Card("H100", 989, 494, 80))
-PICTURES_PER_CORE = 375  # JPEG files of 500 x 400 read and cropped in a second by one core (docs/results/bench_loading.json)
+CARDS = (
+    Card("T4", 65, 8.1, 16, False),
+    Card("V100", 125, 15.7, 32, False),
+    Card("RTX 4090", 165, 82.6, 24),
+    Card("A100", 312, 156, 80),
+    Card("H100", 989, 494, 80),
+)
+PICTURES_PER_CORE = (
+    375  # JPEG files of 500 x 400 read and cropped in a second by one core (docs/results/bench_loading.json)
+)
 
 
 def batches_in_epoch(entry: Entry, labels=None) -> tuple[int, bool]:
@@ -67,7 +75,9 @@ def _network(backbone: str, dim: int, size: int, stem: str, pool: str) -> tuple[
     from ..train.models import EmbeddingModel
 
     with torch.device("meta"):
-        model = EmbeddingModel(ModelConfig(backbone=backbone, dim=dim, stem=stem, pool=pool, batch_norm="frozen_statistics")).train()
+        model = EmbeddingModel(
+            ModelConfig(backbone=backbone, dim=dim, stem=stem, pool=pool, batch_norm="frozen_statistics")
+        ).train()
         picture = torch.rand(2, 3, size, size)
     kept: dict[int, object] = {}
 
@@ -76,10 +86,17 @@ def _network(backbone: str, dim: int, size: int, stem: str, pool: str) -> tuple[
             kept[tensor.untyped_storage()._cdata] = tensor.untyped_storage()
         return tensor
 
-    with FlopCounterMode(display=False) as counter, torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    with (
+        FlopCounterMode(display=False) as counter,
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+    ):
         model(picture)
     numbers = sum(p.numel() for p in model.parameters())
-    return counter.get_total_flops() / 2e9, sum(storage.nbytes() for storage in kept.values()) / 2 / 2**20, numbers / 1e6
+    return (
+        counter.get_total_flops() / 2e9,
+        sum(storage.nbytes() for storage in kept.values()) / 2 / 2**20,
+        numbers / 1e6,
+    )
 
 
 def cost_of(entry: Entry, experiment: Experiment | None = None, labels=None) -> dict:
@@ -99,28 +116,57 @@ def cost_of(entry: Entry, experiment: Experiment | None = None, labels=None) -> 
     length, exact = batches_in_epoch(entry, labels)
     steps = optim.epochs * length if optim.epochs else optim.steps
     images = batch.classes * batch.images
-    gflop, kept, numbers = _network(experiment.model.backbone, experiment.model.dim, experiment.data.size, experiment.model.stem, experiment.model.pool)
+    gflop, kept, numbers = _network(
+        experiment.model.backbone,
+        experiment.model.dim,
+        experiment.data.size,
+        experiment.model.stem,
+        experiment.model.pool,
+    )
     half = optim.precision != "float32"
     seen = min(batch.micro or images, images)
-    memory = (seen * kept * (0.5 if half else 1.0) + 4 * 4 * numbers) / 1024  # weights, gradients and Adam's two moments: four numbers of 4 bytes
-    passes = 4 if batch.micro and batch.micro < images else 3  # forward and twice as much backward; gradient caching embeds once more
+    memory = (
+        seen * kept * (0.5 if half else 1.0) + 4 * 4 * numbers
+    ) / 1024  # weights, gradients and Adam's two moments: four numbers of 4 bytes
+    passes = (
+        4 if batch.micro and batch.micro < images else 3
+    )  # forward and twice as much backward; gradient caching embeds once more
     hours, cores = {}, {}
     for card in CARDS:
         rate = 1e3 * card.reached(half) / (passes * gflop)  # pictures per second
         hours[card.name] = steps * images / rate / 3600 if memory < 0.9 * card.memory else None
         cores[card.name] = rate / PICTURES_PER_CORE
-    return {"steps": steps, "exact": exact or not optim.epochs, "pictures": steps * images, "gflop": gflop, "memory": memory, "hours": hours, "cores": cores, "half": half}
+    return {
+        "steps": steps,
+        "exact": exact or not optim.epochs,
+        "pictures": steps * images,
+        "gflop": gflop,
+        "memory": memory,
+        "hours": hours,
+        "cores": cores,
+        "half": half,
+    }
 
 
 def cost_in_words(cost: dict) -> list[str]:
     "The cost as lines of text, with what the numbers rest on."
     about = "" if cost["exact"] else "about "
-    lines = [f"{about}{cost['steps']:,} steps, {cost['pictures']:,} pictures; about {cost['memory']:.0f} GB on the GPU (lesson 18)",
-             f"hours on one card in {'16' if cost['half'] else '32'} bits, if it reaches a fifth of what its tensor cores promise (half of plain ones); good to a factor of two:"]
+    lines = [
+        f"{about}{cost['steps']:,} steps, {cost['pictures']:,} pictures; about {cost['memory']:.0f} GB on the GPU (lesson 18)",
+        f"hours on one card in {'16' if cost['half'] else '32'} bits, if it reaches a fifth of what its tensor cores promise (half of plain ones); good to a factor of two:",
+    ]
     for name, hours in cost["hours"].items():
-        took = "does not fit: --set batch.micro=N" if hours is None else f"{hours:,.0f} h" if hours >= 1 else f"{60 * hours:.0f} min"
+        took = (
+            "does not fit: --set batch.micro=N"
+            if hours is None
+            else f"{hours:,.0f} h"
+            if hours >= 1
+            else f"{60 * hours:.0f} min"
+        )
         lines.append(f"  {name:<10}{took:<36}{cost['cores'][name]:.1f} cores must decode to keep up")
-    lines.append(f"(a core reads and crops {PICTURES_PER_CORE} photographs a second; with fewer cores reading is the bottleneck, and data.cache = FOLDER helps)")
+    lines.append(
+        f"(a core reads and crops {PICTURES_PER_CORE} photographs a second; with fewer cores reading is the bottleneck, and data.cache = FOLDER helps)"
+    )
     return lines
 
 

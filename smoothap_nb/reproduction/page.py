@@ -30,32 +30,62 @@ def reproduction_page(folder) -> str:
     runs, complaints = read_runs(folder)
     listed = [e for e in registry().values() if not e.name.endswith("@code")]
     ran = sum(name in registry() for name in runs)
-    parts = ["# Reproduction",
-             "What was obtained, and on what machine: first the papers' tables as far as they were run, then the papers' claims on Glyphs, our own experiments, and times. "
-             "[How to run it](reproduce.md) is another page. Everything here is made by `smoothap reproduce --render` and `python tools/results.py` from files; no number is typed by hand.",
-             *(f"- **{line}**" for line in complaints), "## The papers' tables: obtained",
-             obtained_table(runs) if ran else f"None of the {len(registry())} experiments has been run on its paper's data: that takes the data and a GPU. "
-             "What each would be compared with stands [below](#the-papers-tables-not-run-yet)."]
-    parts += ["## The papers' claims on Glyphs", "Ten methods on the embedded data set, each tuned with the same small budget; made by `smoothap reproduce glyphs` (lesson 20). "
-              "A claim holds where the lowest seed of the better side lies above the highest of the worse, and does not hold where its mean lies below; an ablation has one seed and must "
-              "differ by more than the largest spread (lesson 20)."]
+    parts = [
+        "# Reproduction",
+        "What was obtained, and on what machine: first the papers' tables as far as they were run, then the papers' claims on Glyphs, our own experiments, and times. "
+        "[How to run it](reproduce.md) is another page. Everything here is made by `smoothap reproduce --render` and `python tools/results.py` from files; no number is typed by hand.",
+        *(f"- **{line}**" for line in complaints),
+        "## The papers' tables: obtained",
+        obtained_table(runs)
+        if ran
+        else f"None of the {len(registry())} experiments has been run on its paper's data: that takes the data and a GPU. "
+        "What each would be compared with stands [below](#the-papers-tables-not-run-yet).",
+    ]
+    parts += [
+        "## The papers' claims on Glyphs",
+        "Ten methods on the embedded data set, each tuned with the same small budget; made by `smoothap reproduce glyphs` (lesson 20). "
+        "A claim holds where the lowest seed of the better side lies above the highest of the worse, and does not hold where its mean lies below; an ablation has one seed and must "
+        "differ by more than the largest spread (lesson 20).",
+    ]
     rows: dict = {}
     for device, title in (("cpu", "ResNet-18, 32 px, on a CPU"), ("cuda", "ResNet-50, 64 px, on a CUDA device")):
         rows, trouble = read_rows(folder / glyph_file(device).name)
         done = any(is_done(rows, run.name) for run in glyph_runs(device))
-        parts += [f"### {title}", *(f"- **{line.replace(str(folder) + os.sep, '')}**" for line in trouble), _provenance(rows), claims_table(claims(rows)).rstrip() if done else ""]
-    parts += ["## Experiments", "Values on classes that the network never saw. One dot is one seed, a bar their mean.", _kept(folder, "experiments"),
-              "## Comparisons", "Several losses, or one loss under several settings, trained under one budget and measured alike.", _kept(folder, "comparisons"),
-              "## On a GPU", "Made by `python -m benchmarks.gpu_suite`, the most telling rows first.", _suite(rows),
-              "## Speed", "More in [benchmarks](benchmarks.md).", _kept(folder, "benchmarks"), "## Memory", _kept(folder, "memory"),
-              "## Files not shown here", _kept(folder, "passed-over")]
+        parts += [
+            f"### {title}",
+            *(f"- **{line.replace(str(folder) + os.sep, '')}**" for line in trouble),
+            _provenance(rows),
+            claims_table(claims(rows)).rstrip() if done else "",
+        ]
+    parts += [
+        "## Experiments",
+        "Values on classes that the network never saw. One dot is one seed, a bar their mean.",
+        _kept(folder, "experiments"),
+        "## Comparisons",
+        "Several losses, or one loss under several settings, trained under one budget and measured alike.",
+        _kept(folder, "comparisons"),
+        "## On a GPU",
+        "Made by `python -m benchmarks.gpu_suite`, the most telling rows first.",
+        _suite(rows),
+        "## Speed",
+        "More in [benchmarks](benchmarks.md).",
+        _kept(folder, "benchmarks"),
+        "## Memory",
+        _kept(folder, "memory"),
+        "## Files not shown here",
+        _kept(folder, "passed-over"),
+    ]
     counts = {kind: sum(e.kind == kind for e in listed) for kind in ("ours", "baseline")}
-    parts += ["## The papers' tables: not run yet",
-              f"{counts['ours']} experiments use a loss of this package (*ours*), {counts['baseline']} one of pytorch-metric-learning (*baseline*); "
-              f"{sum(e.endswith('@code') for e in registry())} of them exist a second time, as `NAME@code`, with what the authors' code does differently from their paper. "
-              "A *cited* row has no experiment. Percent, unless a metric says otherwise.", *_waiting(runs),
-              "## What had to be guessed", "Settings that neither a paper nor the authors' code states, or that were illegible in the text we read, and the number of experiments that rest on them.",
-              _guesses(listed)]
+    parts += [
+        "## The papers' tables: not run yet",
+        f"{counts['ours']} experiments use a loss of this package (*ours*), {counts['baseline']} one of pytorch-metric-learning (*baseline*); "
+        f"{sum(e.endswith('@code') for e in registry())} of them exist a second time, as `NAME@code`, with what the authors' code does differently from their paper. "
+        "A *cited* row has no experiment. Percent, unless a metric says otherwise.",
+        *_waiting(runs),
+        "## What had to be guessed",
+        "Settings that neither a paper nor the authors' code states, or that were illegible in the text we read, and the number of experiments that rest on them.",
+        _guesses(listed),
+    ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -68,9 +98,16 @@ def obtained_table(runs: dict[str, list[dict]]) -> str:
     Returns:
         the table; one line where there is none.
     """
-    lines = ["| table | data | method | experiment | paper | obtained | gap | commit, hardware, date |", "|---|---|---|---|---|---|---|---|"]
+    lines = [
+        "| table | data | method | experiment | paper | obtained | gap | commit, hardware, date |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for (paper, table), rows in _by_table().items():
-        lines += [_line(PAPER_NAMES.get(paper, paper) + f" {table}", *cells) for cells, entry in _rows_of(rows, runs) if entry is not None and runs.get(entry.name)]
+        lines += [
+            _line(PAPER_NAMES.get(paper, paper) + f" {table}", *cells)
+            for cells, entry in _rows_of(rows, runs)
+            if entry is not None and runs.get(entry.name)
+        ]
     return "\n".join(lines) if len(lines) > 2 else "No row of the papers' tables has a result yet."
 
 
@@ -78,17 +115,34 @@ def _waiting(runs: dict) -> list[str]:
     "For each paper one folded table of the rows that have no result."
     papers: dict[str, list[str]] = {}
     for (paper, table), rows in _by_table().items():
-        papers.setdefault(paper, []).extend(_line(table, *cells[:4]) for cells, entry in _rows_of(rows, runs) if entry is None or not runs.get(entry.name))
+        papers.setdefault(paper, []).extend(
+            _line(table, *cells[:4])
+            for cells, entry in _rows_of(rows, runs)
+            if entry is None or not runs.get(entry.name)
+        )
     head = "| table | data | method | experiment | paper |\n|---|---|---|---|---|"
-    return ["\n\n".join([f"<details><summary>{PAPER_NAMES.get(paper, paper)}: {len(lines)} rows</summary>", "\n".join([head, *lines]), "</details>"])
-            for paper, lines in papers.items() if lines]
+    return [
+        "\n\n".join(
+            [
+                f"<details><summary>{PAPER_NAMES.get(paper, paper)}: {len(lines)} rows</summary>",
+                "\n".join([head, *lines]),
+                "</details>",
+            ]
+        )
+        for paper, lines in papers.items()
+        if lines
+    ]
 
 
 def _kept(folder: Path, name: str) -> str:
     "The part of the page that tools/results.py fills, as it stands."
     page = folder.parent / "reproduction.md"
     found = re.search(_PART.format(name=name), page.read_text(encoding="utf-8"), re.S) if page.is_file() else None
-    return found.group() if found else f"<!-- results:{name} (made by tools/results.py) -->\n<!-- end of results:{name} -->"
+    return (
+        found.group()
+        if found
+        else f"<!-- results:{name} (made by tools/results.py) -->\n<!-- end of results:{name} -->"
+    )
 
 
 def _by_table() -> dict[tuple, list[dict]]:
@@ -108,17 +162,32 @@ def _rows_of(rows: list[dict], runs: dict) -> list[tuple[list[str], Entry | None
     out: list[tuple[list[str], Entry | None]] = []
     groups: dict[tuple, list[dict]] = {}
     for row in rows:
-        protocol = row["protocol"] if row["dataset"] == "VehicleID" or row["paper"] == "RaMBO" and row["table"] == "6" else ""
-        groups.setdefault((row["dataset"].split(" (not named")[0], protocol, row["method"], row["batch_size"]), []).append(row)
+        protocol = (
+            row["protocol"] if row["dataset"] == "VehicleID" or row["paper"] == "RaMBO" and row["table"] == "6" else ""
+        )
+        groups.setdefault(
+            (row["dataset"].split(" (not named")[0], protocol, row["method"], row["batch_size"]), []
+        ).append(row)
     for (dataset, protocol, method, batch), cells in groups.items():
         kind, entries, why = entries_for(cells[0])
         data = ", ".join(filter(None, (dataset, protocol)))
         # only a batch size that tells two rows of one method apart is worth its place
         several = len({b for d, p, m, b in groups if (d, m) == (dataset, method)}) > 1
         name = method + (f", batch {batch}" if several and batch else "")
-        paper = ", ".join(f"{c['metric']}\N{NO-BREAK SPACE}{c['value'] or '–'}" + (" (weights guessed)" if c["metric"] == "sum w AP" else "") for c in cells)
+        paper = ", ".join(
+            f"{c['metric']}\N{NO-BREAK SPACE}{c['value'] or '–'}"
+            + (" (weights guessed)" if c["metric"] == "sum w AP" else "")
+            for c in cells
+        )
         for entry in entries or [None]:
-            out.append(([data, name, f"cited: {why}", paper, "", "", ""] if entry is None else [data, name, _how(kind, entry), paper, *_measured(cells, runs.get(entry.name, []))], entry))
+            out.append(
+                (
+                    [data, name, f"cited: {why}", paper, "", "", ""]
+                    if entry is None
+                    else [data, name, _how(kind, entry), paper, *_measured(cells, runs.get(entry.name, []))],
+                    entry,
+                )
+            )
     return out
 
 
@@ -135,11 +204,21 @@ def _measured(cells: list[dict], runs: list[dict]) -> list[str]:
     if not values:
         return ["not run", "", ""]
     means = {metric: sum(v) / len(v) for metric, v in values.items()}
-    gaps = {c["metric"]: means[c["metric"]] - p for c in cells if c["metric"] in means and (p := printed(c["value"])) is not None}
-    show = lambda numbers, sign: ", ".join(f"{m}\N{NO-BREAK SPACE}" + (f"{v:{sign}.3g}" + " s" * (m == "time") if abs(v) < 1 else f"{v:{sign}.1f}") for m, v in numbers.items())
+    gaps = {
+        c["metric"]: means[c["metric"]] - p
+        for c in cells
+        if c["metric"] in means and (p := printed(c["value"])) is not None
+    }
+    show = lambda numbers, sign: ", ".join(
+        f"{m}\N{NO-BREAK SPACE}" + (f"{v:{sign}.3g}" + " s" * (m == "time") if abs(v) < 1 else f"{v:{sign}.1f}")
+        for m, v in numbers.items()
+    )
     last, many = runs[-1], f" ({len(runs)} seeds)" if len(runs) > 1 else ""
     here = last["environment"]
-    many += {"best on test": ", best epoch on the test set", "best on validation": ", best epoch on validation classes"}.get(last.get("weights", {}).get("chosen", ""), "")
+    many += {
+        "best on test": ", best epoch on the test set",
+        "best on validation": ", best epoch on validation classes",
+    }.get(last.get("weights", {}).get("chosen", ""), "")
     return [show(means, "") + many, show(gaps, "+"), f"`{here['commit']}`, {here['hardware']}, {last['date']}"]
 
 
@@ -147,10 +226,16 @@ def _guesses(entries: list[Entry]) -> str:
     found: dict[tuple, int] = {}
     for entry in entries:
         for key in entry.guesses:
-            place = key, in_words(entry.settings[key]), entry.sources[key].partition("guess:")[0] + entry.sources[key].partition("guess:")[2].strip()
+            place = (
+                key,
+                in_words(entry.settings[key]),
+                entry.sources[key].partition("guess:")[0] + entry.sources[key].partition("guess:")[2].strip(),
+            )
             found[place] = found.get(place, 0) + 1
     lines = ["| setting | value | what it rests on | experiments |", "|---|---|---|---|"]
-    return "\n".join(lines + [_line(f"`{key}`", value, source, str(count)) for (key, value, source), count in sorted(found.items())])
+    return "\n".join(
+        lines + [_line(f"`{key}`", value, source, str(count)) for (key, value, source), count in sorted(found.items())]
+    )
 
 
 def in_words(value) -> str:
@@ -164,7 +249,9 @@ def in_words(value) -> str:
                 return f"{in_words(one[0])}, once for each of {len(one)} levels"
             return " + ".join(map(in_words, value["terms"]))
         own = {k: v for k, v in value.items() if k not in ("name", "level")}
-        name = f"{value['name']}" + (f" of level {value['level']}" if "level" in value else "") if "name" in value else ""
+        name = (
+            f"{value['name']}" + (f" of level {value['level']}" if "level" in value else "") if "name" in value else ""
+        )
         given = ", ".join(f"{k.replace('_', ' ')} {in_words(v)}" for k, v in own.items())
         return f"{name} with {given}" if name and given else name or given
     if isinstance(value, (list, tuple)):
@@ -178,8 +265,15 @@ def _provenance(rows: dict) -> str:
     rows = {name: row for name, row in rows.items() if name in wanted and row["metrics"]}
     if not rows:
         return "Not run."
-    places = dict.fromkeys((r["environment"]["commit"], r["environment"]["hardware"], f"torch {r['environment']['torch']}", r["date"]) for r in rows.values())
-    return f"{len(rows)} of {len(wanted)} runs: " + "; ".join(f"commit `{c}`, {h}, {t}, {d}" for c, h, t, d in places) + "."
+    places = dict.fromkeys(
+        (r["environment"]["commit"], r["environment"]["hardware"], f"torch {r['environment']['torch']}", r["date"])
+        for r in rows.values()
+    )
+    return (
+        f"{len(rows)} of {len(wanted)} runs: "
+        + "; ".join(f"commit `{c}`, {h}, {t}, {d}" for c, h, t, d in places)
+        + "."
+    )
 
 
 def _suite(rows: dict) -> str:
@@ -189,7 +283,14 @@ def _suite(rows: dict) -> str:
     lines = ["| what | measured | commit | hardware | date |", "|---|---|---|---|---|"]
     for name, row in rows.items():
         here, values = row.get("environment", {}), ", ".join(f"{k} {v:.4g}" for k, v in row["metrics"].items())
-        lines.append(f"| {name} | {values or 'not run: ' + row.get('not_run', '')} | " + (f"`{here.get('commit', '')}` | {here.get('hardware', '')} | {row.get('date', '')} |" if values else " | | |"))
+        lines.append(
+            f"| {name} | {values or 'not run: ' + row.get('not_run', '')} | "
+            + (
+                f"`{here.get('commit', '')}` | {here.get('hardware', '')} | {row.get('date', '')} |"
+                if values
+                else " | | |"
+            )
+        )
     return "\n".join(lines) if rows else "Not run."
 
 
@@ -205,7 +306,11 @@ def claims_table(verdicts: list[Verdict]) -> str:
     lines = ["| claim | source | metric | here | verdict |", "|---|---|---|---|---|"]
     for v in verdicts:
         points = dict(point for a, high, b, low in v.pairs for point in ((a, high), (b, low)))
-        shown = "; ".join(f"{name.split('/', 1)[1]} {mean_and_range(values)}" for name, values in points.items()) if any(points.values()) else "not run"
+        shown = (
+            "; ".join(f"{name.split('/', 1)[1]} {mean_and_range(values)}" for name, values in points.items())
+            if any(points.values())
+            else "not run"
+        )
         verdict = v.verdict if v.verdict != "does not hold" else "**does not hold**"
         lines.append(f"| {v.text} | {v.source} | {v.metric} | {shown.replace('|', chr(92) + '|')} | {verdict} |")
     return "\n".join(lines) + "\n"

@@ -13,7 +13,25 @@ from pathlib import Path
 from ..checks import ConfigError, nearest
 from ..train.config import Experiment, experiment_from_dict
 
-__all__ = ['PAPERS', 'nest', 'read_papers', 'Entry', 'row_name', 'registry', 'find_entry', 'find_entries', 'show_entry', 'paper_rows', 'in_tables', 'entries_for', 'LEVELS', 'key_of', 'printed', 'weighted_ap', 'obtained']
+__all__ = [
+    'PAPERS',
+    'nest',
+    'read_papers',
+    'Entry',
+    'row_name',
+    'registry',
+    'find_entry',
+    'find_entries',
+    'show_entry',
+    'paper_rows',
+    'in_tables',
+    'entries_for',
+    'LEVELS',
+    'key_of',
+    'printed',
+    'weighted_ap',
+    'obtained',
+]
 
 
 PAPERS = Path(__file__).parent / "papers" if "__file__" in globals() else Path("../smoothap_nb/reproduction/papers")
@@ -28,7 +46,9 @@ def nest(*settings: dict) -> dict:
             place = out
             for part in path:
                 place = place.setdefault(part, {})
-            place[last] = json.loads(json.dumps(value))  # a copy of its own, so that no setting reaches into another experiment
+            place[last] = json.loads(
+                json.dumps(value)
+            )  # a copy of its own, so that no setting reaches into another experiment
     return out
 
 
@@ -46,7 +66,9 @@ class Entry:
     kind: str  # "ours" or "baseline" (a loss of pytorch-metric-learning)
     dataset: str  # name in recipes.toml
     settings: dict = field(default_factory=dict)  # dotted key -> value
-    sources: dict = field(default_factory=dict)  # dotted key -> where the value comes from; "guess: ..." where nobody says
+    sources: dict = field(
+        default_factory=dict
+    )  # dotted key -> where the value comes from; "guess: ..." where nobody says
     rows: tuple = ()  # (paper, table, method, batch) of the papers' tables
     also: str = ""  # a second data set it is measured on
     measure: str = "retrieval"  # or "step", "list": times
@@ -59,7 +81,9 @@ class Entry:
 
     def experiment(self, settings: dict | None = None) -> Experiment:
         "The experiment, ready for the trainer."
-        return experiment_from_dict(nest({"name": self.name, "description": "; ".join(map(row_name, self.rows))}, self.settings, settings or {}))
+        return experiment_from_dict(
+            nest({"name": self.name, "description": "; ".join(map(row_name, self.rows))}, self.settings, settings or {})
+        )
 
 
 def row_name(row: tuple) -> str:
@@ -98,7 +122,10 @@ def registry() -> dict[str, Entry]:
     recipes, listed, out = read_papers("recipes.toml"), read_papers("registry.toml"), {}
     for name, entry in listed["experiments"].items():
         home = recipes["datasets"][name.split("/")[0]]
-        parts = [*(recipes["parts"][part] for part in ("common", *entry["parts"])), {**entry.get("set", {}), "code": entry.get("code", {})}]
+        parts = [
+            *(recipes["parts"][part] for part in ("common", *entry["parts"])),
+            {**entry.get("set", {}), "code": entry.get("code", {})},
+        ]
         paper, code = (_merge(parts, with_code) for with_code in (False, True))
         known = {k: v[0] for k, v in paper.items()}
         for label, merged in (("", paper), ("@code", code)):
@@ -106,14 +133,25 @@ def registry() -> dict[str, Entry]:
                 continue
             settings = {k: value for k, (value, _) in merged.items() if k != "each_level"}
             if "each_level" in merged:
-                settings["loss"] = {"terms": [{**settings["loss"], "level": level + 1} for level in range(home["levels"])]}
+                settings["loss"] = {
+                    "terms": [{**settings["loss"], "level": level + 1} for level in range(home["levels"])]
+                }
             settings |= {"data.name": home["config"], "evaluate.metrics": home["metrics"], "evaluate.baselines": False}
-            out[name + label] = Entry(name + label, entry["kind"], name.split("/")[0], settings, {k: source for k, (_, source) in merged.items()},
-                                      tuple(map(_row, entry["rows"])), home.get("also", ""),
-                                      obstacle=next((why for start, why in listed["obstacles"].items() if name.startswith(start)), ""))
+            out[name + label] = Entry(
+                name + label,
+                entry["kind"],
+                name.split("/")[0],
+                settings,
+                {k: source for k, (_, source) in merged.items()},
+                tuple(map(_row, entry["rows"])),
+                home.get("also", ""),
+                obstacle=next((why for start, why in listed["obstacles"].items() if name.startswith(start)), ""),
+            )
     for name, entry in listed["times"].items():
         rest = {k: v for k, v in entry.items() if k not in ("kind", "rows", "measure")}
-        out[name] = Entry(name, entry["kind"], "times", rest, {}, tuple(map(_row, entry["rows"])), measure=entry["measure"])
+        out[name] = Entry(
+            name, entry["kind"], "times", rest, {}, tuple(map(_row, entry["rows"])), measure=entry["measure"]
+        )
     return out
 
 
@@ -145,7 +183,9 @@ def show_entry(entry: Entry) -> str:
     lines = [f"{entry.name} ({entry.kind})", *(f"  for {row_name(row)}" for row in entry.rows)]
     width = max(map(len, entry.settings), default=0)
     for key, value in entry.settings.items():
-        lines.append(f"  {key:<{width}} = {json.dumps(value)}" + (f"    # {entry.sources[key]}" if key in entry.sources else ""))
+        lines.append(
+            f"  {key:<{width}} = {json.dumps(value)}" + (f"    # {entry.sources[key]}" if key in entry.sources else "")
+        )
     return "\n".join(lines)
 
 
@@ -180,13 +220,24 @@ def entries_for(row: dict) -> tuple[str, list[Entry], str]:
     listed, place = _listed(), f"{row['paper']} {row['table']}"
     if place in listed["outside"]:
         return "cited", [], listed["outside"][place]
-    found = [e for e in registry().values() if e.dataset == "times" or row["dataset"] in listed["datasets"][e.dataset]["csv"]]
-    found = [e for e in found if any((p, t, m) == (row["paper"], row["table"], row["method"]) and b in ("", row["batch_size"]) for p, t, m, b in e.rows)]
+    found = [
+        e for e in registry().values() if e.dataset == "times" or row["dataset"] in listed["datasets"][e.dataset]["csv"]
+    ]
+    found = [
+        e
+        for e in found
+        if any(
+            (p, t, m) == (row["paper"], row["table"], row["method"]) and b in ("", row["batch_size"])
+            for p, t, m, b in e.rows
+        )
+    ]
     if found:
         return found[0].kind, found, ""
     why = listed["cited"].get(place, {}).get(row["method"])
     if why is None:
-        raise ConfigError(f"the registry has neither an experiment nor a reason for {place}, {row['dataset']}, {row['method']!r}, batch {row['batch_size'] or '-'}")
+        raise ConfigError(
+            f"the registry has neither an experiment nor a reason for {place}, {row['dataset']}, {row['method']!r}, batch {row['batch_size'] or '-'}"
+        )
     return "cited", [], why
 
 
@@ -195,7 +246,15 @@ def _listed() -> dict:
     return read_papers("registry.toml") | {"datasets": read_papers("recipes.toml")["datasets"]}
 
 
-LEVELS = {"coarse": 1, "kingdom": 1, "phylum": 2, "class": 3, "order": 4, "family": 5, "genus": 6}  # the finest (fine, species) is the last one
+LEVELS = {
+    "coarse": 1,
+    "kingdom": 1,
+    "phylum": 2,
+    "class": 3,
+    "order": 4,
+    "family": 5,
+    "genus": 6,
+}  # the finest (fine, species) is the last one
 
 
 def key_of(row: dict) -> tuple[str, str, float]:
@@ -208,7 +267,15 @@ def key_of(row: dict) -> tuple[str, str, float]:
         protocol ("test", "small", "mean", "ijbc", ...), metric, and the factor from ours to the paper's unit.
     """
     dataset, metric = row["dataset"], row["metric"]
-    protocol = "mean" if dataset.startswith("DyML") else "ijbc" if dataset == "IJB-C" else row["protocol"].split()[0].lower() if dataset == "VehicleID" else "test"
+    protocol = (
+        "mean"
+        if dataset.startswith("DyML")
+        else "ijbc"
+        if dataset == "IJB-C"
+        else row["protocol"].split()[0].lower()
+        if dataset == "VehicleID"
+        else "test"
+    )
     if row["table"] in ("S1", "6") and row["paper"] in ("SmoothAP", "RaMBO"):
         return "times", metric if row["table"] == "S1" else row["protocol"].split()[-1], 1.0  # milliseconds and seconds
     name, _, level = metric.removesuffix(")").partition(" (")
@@ -248,5 +315,9 @@ def obtained(row: dict, runs: list[dict]) -> list[float]:
     if metric == "sum w AP":
         weights = _listed()["comparisons"]["sum w AP"]["weights"]
         found = [run["metrics"].get(protocol, {}) for run in runs]
-        return [factor * weighted_ap(values, weights) for values in found if all(f"AP@level{n + 1}" in values for n in range(len(weights)))]
+        return [
+            factor * weighted_ap(values, weights)
+            for values in found
+            if all(f"AP@level{n + 1}" in values for n in range(len(weights)))
+        ]
     return [factor * run["metrics"][protocol][metric] for run in runs if metric in run["metrics"].get(protocol, {})]

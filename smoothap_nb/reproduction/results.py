@@ -69,7 +69,11 @@ def read_runs(*folders, miniatures: bool = False) -> tuple[dict[str, list[dict]]
     complaints = []
     for folder, path in ((Path(folder), path) for folder in folders for path in _files(Path(folder))):
         runs, trouble = runs_of(path)
-        complaints += [trouble.replace(str(path), path.relative_to(folder).as_posix() if path != folder else path.name)] if trouble else []
+        complaints += (
+            [trouble.replace(str(path), path.relative_to(folder).as_posix() if path != folder else path.name)]
+            if trouble
+            else []
+        )
         for run in runs:
             if (miniatures or not run["miniature"]) and not run.get("changed"):
                 seeds = found.setdefault(run["experiment"], {})
@@ -87,12 +91,24 @@ def against_paper(result: dict) -> str:
     "The result beside the numbers of the papers, as aligned lines; for a miniature the measured numbers alone."
     if result["miniature"]:
         lines = ["a miniature: these numbers say that everything runs, and nothing about the method"]
-        return "\n".join(lines + [f"  {protocol}: " + ", ".join(f"{k} {v:.4g}" for k, v in values.items()) for protocol, values in result["metrics"].items()])
+        return "\n".join(
+            lines
+            + [
+                f"  {protocol}: " + ", ".join(f"{k} {v:.4g}" for k, v in values.items())
+                for protocol, values in result["metrics"].items()
+            ]
+        )
     lines = [f"  {'':<60}{'paper':>9}{'here':>9}{'gap':>10}"]
     for row in paper_rows():
         if in_tables(row) and result["experiment"] in [e.name for e in entries_for(row)[1]]:
             here, paper = obtained(row, [result]), printed(row["value"])
-            found = f"{here[0]:>9.4g}" + (f" {here[0] - paper:>+9.3g}" if paper is not None else "") if here else "  not measured"
+            found = (
+                f"{here[0]:>9.4g}" + (f" {here[0] - paper:>+9.3g}" if paper is not None else "")
+                if here
+                else "  not measured"
+            )
             what = " ".join((row["dataset"], row["protocol"] if row["dataset"] == "VehicleID" else ""))
-            lines.append(f"  {row['paper']} {row['table']:<10}{what:<28}{row['metric']:<18}{row['value'] or '-':>9}{found}")
+            lines.append(
+                f"  {row['paper']} {row['table']:<10}{what:<28}{row['metric']:<18}{row['value'] or '-':>9}{found}"
+            )
     return "\n".join(lines)

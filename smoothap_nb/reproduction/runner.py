@@ -16,8 +16,18 @@ from .times import measure_times
 __all__ = ['MINIATURE', 'miniature_settings', 'changed_settings', 'measure_protocols', 'reproduce']
 
 MINIATURE = {  # what makes an experiment small; sampler, loss and protocol stay as the paper has them
-    "model.backbone": "resnet18", "model.weights": "none", "model.dim": 32, "data.size": 32, "data.resize": 36, "batch.per_pair": 1,
-    "optim.lr": 1e-3, "optim.head_lr": 1e-3, "optim.precision": "auto", "data.workers": 1, "evaluate.batch": 64, "log_every": 1,
+    "model.backbone": "resnet18",
+    "model.weights": "none",
+    "model.dim": 32,
+    "data.size": 32,
+    "data.resize": 36,
+    "batch.per_pair": 1,
+    "optim.lr": 1e-3,
+    "optim.head_lr": 1e-3,
+    "optim.precision": "auto",
+    "data.workers": 1,
+    "evaluate.batch": 64,
+    "log_every": 1,
 }
 
 
@@ -53,7 +63,9 @@ def changed_settings(entry: Entry, experiment: Experiment, miniature: bool = Fal
     return {key: new for key, _, new in differences(planned, experiment) if key != "seed"}
 
 
-def measure_protocols(embed: Callable, data: dict[str, list], metrics, main: bool = True, device=None, progress: bool = True) -> dict[str, dict]:
+def measure_protocols(
+    embed: Callable, data: dict[str, list], metrics, main: bool = True, device=None, progress: bool = True
+) -> dict[str, dict]:
     """Every protocol of the data sets, with the metrics that the tables ask for.
 
     Args:
@@ -78,15 +90,36 @@ def measure_protocols(embed: Callable, data: dict[str, list], metrics, main: boo
         if not main:
             continue
         smallest = min(len(p.queries if p.gallery is None else p.gallery) - (p.gallery is None) for p in protocols)
-        depth = min(1 if p.level is not None or p.queries.labels.ndim == 1 else p.queries.labels.shape[1] for p in protocols)
-        fits = tuple(m for m in metrics if not (m.startswith("R@") and int(m[2:]) > smallest) and not (m.startswith("AP@level") and int(m[8:]) > depth))
-        found = evaluate_protocols(protocols, lambda images: rows[id(images)][1], fits, progress=progress, device=device)
+        depth = min(
+            1 if p.level is not None or p.queries.labels.ndim == 1 else p.queries.labels.shape[1] for p in protocols
+        )
+        fits = tuple(
+            m
+            for m in metrics
+            if not (m.startswith("R@") and int(m[2:]) > smallest)
+            and not (m.startswith("AP@level") and int(m[8:]) > depth)
+        )
+        found = evaluate_protocols(
+            protocols, lambda images: rows[id(images)][1], fits, progress=progress, device=device
+        )
         out |= {prefix or name: values for name, values in found.items()}
     return out
 
 
-def reproduce(name: str, root=None, settings: dict | None = None, run=None, *, also_root=None, miniature: bool = False, record=None, fresh: bool = False,
-              progress: bool = True, device: str | None = None, say=print) -> dict:
+def reproduce(
+    name: str,
+    root=None,
+    settings: dict | None = None,
+    run=None,
+    *,
+    also_root=None,
+    miniature: bool = False,
+    record=None,
+    fresh: bool = False,
+    progress: bool = True,
+    device: str | None = None,
+    say=print,
+) -> dict:
     """Run one experiment of the papers' tables, from pictures to metrics; the same call resumes a run that was stopped.
 
     Under `torchrun` or `accelerate launch` all processes share one run: process 0 opens its folder, writes and speaks, the others help.
@@ -118,7 +151,15 @@ def reproduce(name: str, root=None, settings: dict | None = None, run=None, *, a
     entry = find_entry(name)
     device = torch.device(device) if device else pick_device()
     if entry.measure != "retrieval":
-        result = _result(entry, {"times": measure_times(entry, miniature, device)}, 0, miniature, settings or {}, environment(device), {})
+        result = _result(
+            entry,
+            {"times": measure_times(entry, miniature, device)},
+            0,
+            miniature,
+            settings or {},
+            environment(device),
+            {},
+        )
         record = record or (None if miniature else result_file(name))
         return keep(result, record, say) if record else result
     engine = engine_for(cpu=device.type == "cpu")
@@ -127,13 +168,21 @@ def reproduce(name: str, root=None, settings: dict | None = None, run=None, *, a
     with tempfile.TemporaryDirectory() as scratch:
         scratch = on_main(engine, lambda: Path(scratch))  # one folder for all
         roots = on_main(engine, lambda: _roots(entry, root, also_root, miniature, scratch))
-        experiment = entry.experiment((miniature_settings(entry) if miniature else {}) | ({"data.root": str(roots[0])} if roots[0] else {}) | (settings or {}))
+        experiment = entry.experiment(
+            (miniature_settings(entry) if miniature else {})
+            | ({"data.root": str(roots[0])} if roots[0] else {})
+            | (settings or {})
+        )
         changed = changed_settings(entry, experiment, miniature)
         if entry.obstacle and not miniature and not changed:
-            raise ConfigError(f"{name} cannot be reproduced here: {entry.obstacle}. --miniature walks the way; with --set model.weights=FILE it runs as an "
-                              "experiment of your own")
+            raise ConfigError(
+                f"{name} cannot be reproduced here: {entry.obstacle}. --miniature walks the way; with --set model.weights=FILE it runs as an "
+                "experiment of your own"
+            )
         run = Path(run) if run else scratch / "run" if miniature else Path("runs") / name / f"seed{experiment.seed}"
-        result = _train_and_measure(entry, experiment, run, roots, engine, device, miniature, changed, fresh, progress, say)
+        result = _train_and_measure(
+            entry, experiment, run, roots, engine, device, miniature, changed, fresh, progress, say
+        )
         if result["metrics"]:
             keep(result, run / RECORD, say)
             record = record or (None if miniature else result_file(name))
@@ -149,11 +198,25 @@ def _roots(entry: Entry, root, also_root, miniature: bool, scratch: Path) -> lis
     from ..data.miniatures import make_miniature
 
     names = [entry.settings["data.name"], entry.also]
-    return [make_miniature(n, scratch / n) if miniature and n and not given else given for n, given in zip(names, (root, also_root))]
+    return [
+        make_miniature(n, scratch / n) if miniature and n and not given else given
+        for n, given in zip(names, (root, also_root))
+    ]
 
 
-def _train_and_measure(entry: Entry, experiment: Experiment, run: Path, roots: list, engine, device, miniature: bool, changed: dict, fresh: bool, progress: bool,
-                       say: Callable) -> dict:
+def _train_and_measure(
+    entry: Entry,
+    experiment: Experiment,
+    run: Path,
+    roots: list,
+    engine,
+    device,
+    miniature: bool,
+    changed: dict,
+    fresh: bool,
+    progress: bool,
+    say: Callable,
+) -> dict:
     "Training from where it was stopped, then the protocols: with the last weights, and with the best on the test set where the row chose so."
     from ..data.datasets import load_protocols
     from ..train import embed, environment, finish, fit, open_run, prepare
@@ -161,8 +224,11 @@ def _train_and_measure(entry: Entry, experiment: Experiment, run: Path, roots: l
 
     on_main(engine, lambda: open_run(run, experiment, fresh))
     training = prepare(experiment, run, device)
-    say(f"{entry.name}: {experiment.model.backbone}, {len(training.data):,} pictures, batches of {experiment.batch.classes} x {experiment.batch.images}, "
-        f"{training.times.steps:,} steps on {training.device}" + (f", {engine.num_processes} processes" if engine.num_processes > 1 else ""))
+    say(
+        f"{entry.name}: {experiment.model.backbone}, {len(training.data):,} pictures, batches of {experiment.batch.classes} x {experiment.batch.images}, "
+        f"{training.times.steps:,} steps on {training.device}"
+        + (f", {engine.num_processes} processes" if engine.num_processes > 1 else "")
+    )
     if training.resume():
         say(f"resumed at step {training.step}")
     here = environment(training.device) | {"processes": engine.num_processes}
@@ -172,19 +238,37 @@ def _train_and_measure(entry: Entry, experiment: Experiment, run: Path, roots: l
         data[entry.also] = load_protocols(entry.also, roots[1], data=experiment.data)
 
     def measured() -> dict:
-        rows = lambda images: embed(training.model, images, None, experiment.evaluate.batch, progress, workers=training.workers)
+        rows = lambda images: embed(
+            training.model, images, None, experiment.evaluate.batch, progress, workers=training.workers
+        )
         return measure_protocols(rows, data, experiment.evaluate.metrics, training.main, training.device, progress)
 
     last = measured()
     facts = finish(training)
     metrics = measured() if training.best_step >= 0 else last
     result = _result(entry, metrics, experiment.seed, miniature, changed, here, experiment.to_dict())
-    chosen = "last" if training.best_step < 0 else "best on test" if experiment.validate.as_paper else "best on validation"
-    result |= {"run": str(run), "weights": {**facts["weights"], "chosen": chosen}, "seconds": facts["seconds"], "metrics_last": last}
+    chosen = (
+        "last" if training.best_step < 0 else "best on test" if experiment.validate.as_paper else "best on validation"
+    )
+    result |= {
+        "run": str(run),
+        "weights": {**facts["weights"], "chosen": chosen},
+        "seconds": facts["seconds"],
+        "metrics_last": last,
+    }
     training.close()
     return result
 
 
 def _result(entry: Entry, metrics: dict, seed: int, miniature: bool, changed: dict, here: dict, config: dict) -> dict:
-    return {"experiment": entry.name, "kind": entry.kind, "miniature": miniature, "changed": changed, "seed": seed, "metrics": metrics,
-            "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"), "environment": here, "config": config}
+    return {
+        "experiment": entry.name,
+        "kind": entry.kind,
+        "miniature": miniature,
+        "changed": changed,
+        "seed": seed,
+        "metrics": metrics,
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "environment": here,
+        "config": config,
+    }

@@ -55,8 +55,15 @@ def measure_times(entry: Entry, miniature: bool = False, device="cpu", repeat: i
             blackbox_ap(scores.requires_grad_(), relevance, lam=4.0, margin=0.02).sum().backward()
 
         out = {}
-        for label, length in (("1k", 1000), ("10k", 10_000)) if miniature else (("100k", 10**5), ("1M", 10**6), ("10M", 10**7), ("100M", 10**8)):
-            scores, relevance = torch.rand(1, length, generator=generator), torch.rand(1, length, generator=generator) < 0.01
+        for label, length in (
+            (("1k", 1000), ("10k", 10_000))
+            if miniature
+            else (("100k", 10**5), ("1M", 10**6), ("10M", 10**7), ("100M", 10**8))
+        ):
+            scores, relevance = (
+                torch.rand(1, length, generator=generator),
+                torch.rand(1, length, generator=generator) < 0.01,
+            )
             relevance[0, 0] = True
             scores, relevance = scores.to(device), relevance.to(device)
             out[label] = seconds(lambda: once(scores, relevance))
@@ -65,10 +72,17 @@ def measure_times(entry: Entry, miniature: bool = False, device="cpu", repeat: i
     from smoothap_nb import SmoothAPLoss
 
     settings = dict(entry.settings["loss"])
-    kind = {"smooth_ap": SmoothAPLoss, "fast_ap": smoothap_nb.FastAPLoss, "recall": smoothap_nb.RecallLoss}[settings.pop("name")]
+    kind = {"smooth_ap": SmoothAPLoss, "fast_ap": smoothap_nb.FastAPLoss, "recall": smoothap_nb.RecallLoss}[
+        settings.pop("name")
+    ]
     loss, batch, side = kind(**settings), 16 if miniature else 112, 32 if miniature else 224
     model = EmbeddingModel(ModelConfig(backbone="resnet18" if miniature else "resnet50", dim=512)).to(device).train()
-    images, labels = torch.rand(batch, 3, side, side, generator=generator).to(device), torch.arange(batch, device=device) // 4
+    images, labels = (
+        torch.rand(batch, 3, side, side, generator=generator).to(device),
+        torch.arange(batch, device=device) // 4,
+    )
     embeddings = torch.nn.functional.normalize(torch.randn(batch, 512, generator=generator), dim=1).to(device)
-    return {"backbone time (ms)": 1e3 * seconds(lambda: model(images).sum().backward()),
-            "loss time (ms)": 1e3 * seconds(lambda: loss(embeddings.requires_grad_(), labels).backward())}
+    return {
+        "backbone time (ms)": 1e3 * seconds(lambda: model(images).sum().backward()),
+        "loss time (ms)": 1e3 * seconds(lambda: loss(embeddings.requires_grad_(), labels).backward()),
+    }

@@ -17,8 +17,17 @@ from tqdm.auto import tqdm
 from ..checks import reason
 from ..files import fsync, replacing
 
-__all__ = ['RunError', 'save_checkpoint', 'load_checkpoint', 'pack', 'unpack', 'random_states', 'restore_random', 'save_model',
-           'read_weights']
+__all__ = [
+    'RunError',
+    'save_checkpoint',
+    'load_checkpoint',
+    'pack',
+    'unpack',
+    'random_states',
+    'restore_random',
+    'save_model',
+    'read_weights',
+]
 
 
 class RunError(RuntimeError):
@@ -37,7 +46,10 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], state: 
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        save_file({k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()}, temporary / "state.safetensors")
+        save_file(
+            {k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()},
+            temporary / "state.safetensors",
+        )
         (temporary / "state.json").write_text(json.dumps(state), encoding="utf-8")
         for path in (temporary / "state.safetensors", temporary / "state.json", temporary):
             fsync(path)
@@ -46,8 +58,10 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], state: 
         fsync(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise RunError(f"the checkpoint of step {step} could not be written to {folder}: {error}. The checkpoints before it are intact: make "
-                       f"room (about {sum(v.numel() * v.element_size() for v in tensors.values()) / 2**20:.0f} MB), then start the same command again") from None
+        raise RunError(
+            f"the checkpoint of step {step} could not be written to {folder}: {error}. The checkpoints before it are intact: make "
+            f"room (about {sum(v.numel() * v.element_size() for v in tensors.values()) / 2**20:.0f} MB), then start the same command again"
+        ) from None
     for old in sorted(folder.glob("step-*"))[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return final
@@ -81,13 +95,17 @@ def pack(model: nn.Module, optimizers: list[torch.optim.Optimizer], loss: nn.Mod
     return tensors, state
 
 
-def unpack(tensors: dict[str, Tensor], state: dict, model: nn.Module, optimizers: list[torch.optim.Optimizer], loss: nn.Module) -> None:
+def unpack(
+    tensors: dict[str, Tensor], state: dict, model: nn.Module, optimizers: list[torch.optim.Optimizer], loss: nn.Module
+) -> None:
     "Put a checkpoint back into model, loss, optimisers and random generators."
-    part = lambda name: {k[len(name) + 1:]: v for k, v in tensors.items() if k.startswith(f"{name}.")}
+    part = lambda name: {k[len(name) + 1 :]: v for k, v in tensors.items() if k.startswith(f"{name}.")}
     model.load_state_dict(part("model"))
     loss.load_state_dict(part("loss"))
     for place, (optimizer, saved) in enumerate(zip(optimizers, state["optimizers"], strict=True)):
-        if [set(group) for group in saved["groups"]] != [set(group) for group in optimizer.state_dict()["param_groups"]]:
+        if [set(group) for group in saved["groups"]] != [
+            set(group) for group in optimizer.state_dict()["param_groups"]
+        ]:
             raise KeyError("its optimiser has other groups.")
         entries: dict[int, dict] = {}
         for key, value in [*part(f"optimizer{place}").items(), *saved["numbers"].items()]:
@@ -119,13 +137,21 @@ def save_model(model: EmbeddingModel, run: Path, name: str = "model.safetensors"
     "Write a run's weights, atomically."
     try:
         with replacing(run / name) as unfinished:
-            save_file({k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}, unfinished, metadata={"format": "pt"})
+            save_file(
+                {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()},
+                unfinished,
+                metadata={"format": "pt"},
+            )
     except (OSError, SafetensorError) as error:
-        raise RunError(f"the weights could not be written to {run}: {error}. The checkpoints are intact: make room and start the same command again") from None
+        raise RunError(
+            f"the weights could not be written to {run}: {error}. The checkpoints are intact: make room and start the same command again"
+        ) from None
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise RunError(f"{path} is damaged: {error}. Start the training command again: it rewrites the file from the last checkpoint") from None
+        raise RunError(
+            f"{path} is damaged: {error}. Start the training command again: it rewrites the file from the last checkpoint"
+        ) from None

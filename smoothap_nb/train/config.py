@@ -12,14 +12,31 @@ from pathlib import Path
 from ..checks import ConfigError, nearest
 from ..data.settings import BatchConfig, DataConfig
 
-__all__ = ['RANGES', 'CHOICES', 'FOLDER', 'DataConfig', 'ModelConfig', 'BatchConfig', 'MemoryConfig', 'OptimConfig',
-           'ValidateConfig', 'EvaluateConfig', 'Experiment', 'experiment_from_dict',
-           'experiment_names', 'read_toml', 'parse_setting', 'load_experiment', 'to_toml']
+__all__ = [
+    'RANGES',
+    'CHOICES',
+    'FOLDER',
+    'DataConfig',
+    'ModelConfig',
+    'BatchConfig',
+    'MemoryConfig',
+    'OptimConfig',
+    'ValidateConfig',
+    'EvaluateConfig',
+    'Experiment',
+    'experiment_from_dict',
+    'experiment_names',
+    'read_toml',
+    'parse_setting',
+    'load_experiment',
+    'to_toml',
+]
 
 
 @dataclass
 class ModelConfig:
     "From a picture to a point on the sphere."
+
     backbone: str = "resnet50"  # a torchvision ResNet, "se_resnet50", or "timm/NAME"
     dim: int = 512  # length of the embedding
     weights: str = "none"  # "none" (from scratch), "imagenet", or the path of a .pth or .safetensors file
@@ -32,6 +49,7 @@ class ModelConfig:
 @dataclass
 class MemoryConfig:
     "Embeddings of earlier batches as further gallery."
+
     size: int = 0  # embeddings to remember, 0 = none
     start: int = 0  # step from which they are used
 
@@ -39,6 +57,7 @@ class MemoryConfig:
 @dataclass
 class OptimConfig:
     "How the weights move. With `epochs` above 0, `warmup`, `head_warmup` and `milestones` count epochs, otherwise steps."
+
     optimizer: str = "adamw"  # "adamw", "adam" (decay added to the gradient, as in the papers) or "sgd"
     momentum: float = 0.9  # of sgd
     nesterov: bool = False  # of sgd
@@ -50,7 +69,9 @@ class OptimConfig:
     proxy_optimizer: str = "same"  # "same", "adamw", "adam" or "sgd"
     proxy_weight_decay: float = 0.0
     weight_decay: float = 1e-4
-    decay: str = "weights"  # "weights": scales, shifts and biases are not decayed; "all": everything is, as in the papers' code
+    decay: str = (
+        "weights"  # "weights": scales, shifts and biases are not decayed; "all": everything is, as in the papers' code
+    )
     warmup: int = 50  # linear warm-up of all rates
     head_warmup: int = 0  # at the start only the linear layer and the proxies move, the schedule stands still
     schedule: str = "cosine"  # "cosine", "step" (times `gamma` at each of `milestones`) or "constant"
@@ -67,6 +88,7 @@ class OptimConfig:
 @dataclass
 class ValidateConfig:
     "Looking at held-out classes while it trains, to keep the best weights and to stop early."
+
     every: int = 0  # steps (epochs, with optim.epochs) between looks, 0 = never: the last weights are kept
     share: float = 0.1  # of the training classes set aside for it; Glyphs have their own validation characters
     metric: str = "mAP"  # larger is better
@@ -77,6 +99,7 @@ class ValidateConfig:
 @dataclass
 class EvaluateConfig:
     "What is measured at the end, on held-out classes."
+
     metrics: list = field(default_factory=lambda: ["mAP", "R@1", "R@10"])
     classes: int = 0  # number of test classes, the first ones of a seeded shuffle; 0 = all
     batch: int = 256  # images per forward pass
@@ -104,6 +127,7 @@ class Experiment:
         validate: classes held back while training (`ValidateConfig`).
         evaluate: metrics and baselines of the end (`EvaluateConfig`).
     """
+
     name: str = "experiment"
     description: str = ""
     seed: int = 0
@@ -113,7 +137,9 @@ class Experiment:
     log_every: int = 10  # steps between lines of the log
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
-    loss: dict = field(default_factory=lambda: {"name": "smooth_ap", "tau": 0.01})  # a loss and its own arguments, or terms = [...]
+    loss: dict = field(
+        default_factory=lambda: {"name": "smooth_ap", "tau": 0.01}
+    )  # a loss and its own arguments, or terms = [...]
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -127,7 +153,14 @@ class Experiment:
 
 def _typed(value, kind: str, key: str):
     "A value in the type its dataclass states, or a clear refusal."
-    right = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,), "list": (list, tuple), "dict": (dict,)}[kind]
+    right = {
+        "int": (int,),
+        "float": (int, float),
+        "str": (str,),
+        "bool": (bool,),
+        "list": (list, tuple),
+        "dict": (dict,),
+    }[kind]
     if not isinstance(value, right) or (isinstance(value, bool) and kind != "bool"):
         raise ConfigError(f"{key} must be {'a number' if kind == 'float' else kind}, got {value!r}")
     return {"float": float, "list": list}.get(kind, lambda v: v)(value)
@@ -152,23 +185,63 @@ def _fill(kind: type, values: dict, where: str):
 
 
 RANGES = (  # setting, smallest, largest
-    ("seed", 0, math.inf), ("checkpoint_every", 0, math.inf), ("checkpoint_minutes", 0, math.inf), ("log_every", 1, math.inf),
-    ("data.size", 8, math.inf), ("data.strength", 0, math.inf), ("data.resize", 8, math.inf), ("data.train_resize", 0, math.inf),
-    ("data.workers", 0, 256), ("data.cache_side", 32, 4096), ("data.damaged_share", 0, 1), ("data.levels", 0, math.inf), ("model.dim", 1, math.inf),
-    ("batch.classes", 2, math.inf), ("batch.images", 2, math.inf), ("batch.super_classes", 1, math.inf), ("batch.per_pair", 1, math.inf),
-    ("batch.micro", 0, math.inf), ("memory.size", 0, math.inf), ("memory.start", 0, math.inf),
-    ("optim.momentum", 0, 1), ("optim.steps", 1, math.inf), ("optim.epochs", 0, math.inf), ("optim.proxy_lr", 0, math.inf),
-    ("optim.proxy_weight_decay", 0, math.inf), ("optim.weight_decay", 0, math.inf), ("optim.warmup", 0, math.inf),
-    ("optim.head_warmup", 0, math.inf), ("optim.floor", 0, 1), ("optim.head_floor", -1, 1), ("optim.proxy_floor", -1, 1), ("optim.gamma", 0, 1), ("optim.clip", 0, math.inf),
-    ("validate.every", 0, math.inf), ("validate.share", 0, 0.9), ("validate.patience", 0, math.inf),
-    ("evaluate.batch", 1, math.inf), ("evaluate.classes", 0, math.inf),
+    ("seed", 0, math.inf),
+    ("checkpoint_every", 0, math.inf),
+    ("checkpoint_minutes", 0, math.inf),
+    ("log_every", 1, math.inf),
+    ("data.size", 8, math.inf),
+    ("data.strength", 0, math.inf),
+    ("data.resize", 8, math.inf),
+    ("data.train_resize", 0, math.inf),
+    ("data.workers", 0, 256),
+    ("data.cache_side", 32, 4096),
+    ("data.damaged_share", 0, 1),
+    ("data.levels", 0, math.inf),
+    ("model.dim", 1, math.inf),
+    ("batch.classes", 2, math.inf),
+    ("batch.images", 2, math.inf),
+    ("batch.super_classes", 1, math.inf),
+    ("batch.per_pair", 1, math.inf),
+    ("batch.micro", 0, math.inf),
+    ("memory.size", 0, math.inf),
+    ("memory.start", 0, math.inf),
+    ("optim.momentum", 0, 1),
+    ("optim.steps", 1, math.inf),
+    ("optim.epochs", 0, math.inf),
+    ("optim.proxy_lr", 0, math.inf),
+    ("optim.proxy_weight_decay", 0, math.inf),
+    ("optim.weight_decay", 0, math.inf),
+    ("optim.warmup", 0, math.inf),
+    ("optim.head_warmup", 0, math.inf),
+    ("optim.floor", 0, 1),
+    ("optim.head_floor", -1, 1),
+    ("optim.proxy_floor", -1, 1),
+    ("optim.gamma", 0, 1),
+    ("optim.clip", 0, math.inf),
+    ("validate.every", 0, math.inf),
+    ("validate.share", 0, 0.9),
+    ("validate.patience", 0, math.inf),
+    ("evaluate.batch", 1, math.inf),
+    ("evaluate.classes", 0, math.inf),
 )
 CHOICES = {
-    "model.stem": ("imagenet", "small"), "model.pool": ("avg", "max", "gem"), "model.batch_norm": ("live", "frozen_statistics", "frozen"),
+    "model.stem": ("imagenet", "small"),
+    "model.pool": ("avg", "max", "gem"),
+    "model.batch_norm": ("live", "frozen_statistics", "frozen"),
     "data.protocol": ("default", "all_vs_rest", "one_gallery"),
-    "batch.sampler": ("m_per_class", "m_per_class_official", "super_pairs", "super_pairs_random", "paired_classes", "hierarchical"),
-    "optim.optimizer": ("adamw", "adam", "sgd"), "optim.proxy_optimizer": ("same", "adamw", "adam", "sgd"), "optim.decay": ("weights", "all"),
-    "optim.schedule": ("cosine", "constant", "step"), "optim.precision": ("auto", "float32", "bfloat16", "float16"),
+    "batch.sampler": (
+        "m_per_class",
+        "m_per_class_official",
+        "super_pairs",
+        "super_pairs_random",
+        "paired_classes",
+        "hierarchical",
+    ),
+    "optim.optimizer": ("adamw", "adam", "sgd"),
+    "optim.proxy_optimizer": ("same", "adamw", "adam", "sgd"),
+    "optim.decay": ("weights", "all"),
+    "optim.schedule": ("cosine", "constant", "step"),
+    "optim.precision": ("auto", "float32", "bfloat16", "float16"),
 }
 
 
@@ -189,7 +262,11 @@ def experiment_from_dict(values: dict) -> Experiment:
     for key, low, high in RANGES:
         value = _at(experiment, key)
         if not low <= value <= high:
-            raise ConfigError(f"{key} must be " + (f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}") + f", got {value}")
+            raise ConfigError(
+                f"{key} must be "
+                + (f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}")
+                + f", got {value}"
+            )
     for key in ("lr", "head_lr"):
         if not getattr(experiment.optim, key) > 0:
             raise ConfigError(f"optim.{key} must be above 0, got {getattr(experiment.optim, key)}")
@@ -200,10 +277,20 @@ def experiment_from_dict(values: dict) -> Experiment:
         pair = _at(experiment, key)
         if len(pair) != 2 or not all(isinstance(v, (int, float)) for v in pair) or not 0 < pair[0] <= pair[1]:
             raise ConfigError(f"{key} must be two numbers, smaller first, above 0; got {pair}")
-    if not all(isinstance(m, int) and m > 0 for m in experiment.optim.milestones) or experiment.optim.milestones != sorted(experiment.optim.milestones):
-        raise ConfigError(f"optim.milestones must be whole numbers above 0 in rising order, got {experiment.optim.milestones}")
-    if experiment.data.name != "glyphs" and not experiment.data.squash and experiment.data.resize < experiment.data.size:
-        raise ConfigError(f"data.resize ({experiment.data.resize}) must be at least data.size ({experiment.data.size}): the crop is cut from the resized picture")
+    if not all(
+        isinstance(m, int) and m > 0 for m in experiment.optim.milestones
+    ) or experiment.optim.milestones != sorted(experiment.optim.milestones):
+        raise ConfigError(
+            f"optim.milestones must be whole numbers above 0 in rising order, got {experiment.optim.milestones}"
+        )
+    if (
+        experiment.data.name != "glyphs"
+        and not experiment.data.squash
+        and experiment.data.resize < experiment.data.size
+    ):
+        raise ConfigError(
+            f"data.resize ({experiment.data.resize}) must be at least data.size ({experiment.data.size}): the crop is cut from the resized picture"
+        )
     return experiment
 
 
@@ -265,7 +352,7 @@ def load_experiment(name: str, settings: list[str] | tuple = ()) -> Experiment:
         for i, key in enumerate(keys[:-1]):
             table = table.setdefault(key, {})
             if not isinstance(table, dict):
-                raise ConfigError(f"{'.'.join(keys[:i + 1])} is a single setting, it has no {keys[i + 1]!r}")
+                raise ConfigError(f"{'.'.join(keys[: i + 1])} is a single setting, it has no {keys[i + 1]!r}")
         table[keys[-1]] = value
     return experiment_from_dict(values)
 
@@ -273,10 +360,15 @@ def load_experiment(name: str, settings: list[str] | tuple = ()) -> Experiment:
 # TOML is written here and not by tomli-w: an experiment is numbers, words, lists and tables of one depth, which are twenty lines, and `reproduce --show` puts the source of
 # a setting behind it as a comment, which no writer of TOML can.
 
+
 def _toml_value(value) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k} = {_toml_value(v)}" for k, v in value.items()) + "}"
-    return "[" + ", ".join(map(_toml_value, value)) + "]" if isinstance(value, (list, tuple)) else json.dumps(value, ensure_ascii=False)
+    return (
+        "[" + ", ".join(map(_toml_value, value)) + "]"
+        if isinstance(value, (list, tuple))
+        else json.dumps(value, ensure_ascii=False)
+    )
 
 
 def to_toml(experiment: Experiment) -> str:

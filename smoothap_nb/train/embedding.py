@@ -16,11 +16,19 @@ __all__ = ['embed']
 
 def _unseen(step: int, indices: Tensor, batch: int) -> tuple[np.ndarray, int]:
     "A plan for looking at pictures as they are: epoch -1, draw 0."
-    return indices[step * batch:(step + 1) * batch].numpy(), -1
+    return indices[step * batch : (step + 1) * batch].numpy(), -1
 
 
 @torch.inference_mode()
-def embed(model: nn.Module, data, indices=None, batch: int = 256, progress: bool = True, what: str = "embedding", workers: int = 1) -> Tensor:
+def embed(
+    model: nn.Module,
+    data,
+    indices=None,
+    batch: int = 256,
+    progress: bool = True,
+    what: str = "embedding",
+    workers: int = 1,
+) -> Tensor:
     """Embeddings of chosen images, in the order of `indices`; with several processes each embeds a share, and all return the whole.
 
     Args:

@@ -40,8 +40,10 @@ def finite(value: Tensor, training) -> float:
     "The loss as a number; a run whose loss is none stops here."
     read = float(value)
     if not math.isfinite(read):
-        raise RunError(f"the loss is {read} at step {training.step}: lower optim.lr (now {training.experiment.optim.lr:g}), set optim.clip = 1.0, "
-                       f"or use optim.precision = \"float32\". The last checkpoint with finite weights is in {training.run / 'checkpoints'}")
+        raise RunError(
+            f"the loss is {read} at step {training.step}: lower optim.lr (now {training.experiment.optim.lr:g}), set optim.clip = 1.0, "
+            f"or use optim.precision = \"float32\". The last checkpoint with finite weights is in {training.run / 'checkpoints'}"
+        )
     return read
 
 
@@ -52,6 +54,10 @@ def out_of_memory(training, images: int) -> RunError:
     if frozen:
         mend = f"--set batch.micro={max(1, at_once // 2)} (gradient caching: the same gradient in less memory; the run goes on where it is)"
     else:
-        mend = (f"--set batch.classes={max(2, batch.classes // 2)}, or freeze the statistics and keep the batch: --set model.batch_norm=frozen_statistics "
-                f"--set batch.micro={max(1, images // 4)}")
-    return RunError(f"the GPU is out of memory with {at_once} images of {training.experiment.data.size} px at a time: try {mend}")
+        mend = (
+            f"--set batch.classes={max(2, batch.classes // 2)}, or freeze the statistics and keep the batch: --set model.batch_norm=frozen_statistics "
+            f"--set batch.micro={max(1, images // 4)}"
+        )
+    return RunError(
+        f"the GPU is out of memory with {at_once} images of {training.experiment.data.size} px at a time: try {mend}"
+    )

@@ -30,7 +30,9 @@ def place(model: nn.Module, device: torch.device) -> nn.Module:
 def pick_precision(wanted: str, device: torch.device) -> torch.dtype:
     "The number format of the forward pass; `auto` is bfloat16 on CUDA (float16 on cards without it) and float32 on a CPU."
     if wanted == "auto":
-        return torch.float32 if device.type == "cpu" else (torch.bfloat16 if _computes_bfloat16(device) else torch.float16)
+        return (
+            torch.float32 if device.type == "cpu" else (torch.bfloat16 if _computes_bfloat16(device) else torch.float16)
+        )
     if wanted == "float16" and device.type == "cpu":
         raise ConfigError("optim.precision = \"float16\" needs a CUDA device; use \"float32\" or \"bfloat16\" on a CPU")
     return getattr(torch, wanted)
@@ -82,14 +84,27 @@ def environment(device: torch.device) -> dict:
     import torchvision
 
     hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
-    return {"python": platform.python_version(), "torch": torch.__version__, "torchvision": torchvision.__version__, "numpy": np.__version__,
-            "smoothap_nb": _version(), "commit": _commit(), "device": device.type, "hardware": hardware, "threads": torch.get_num_threads(),
-            "system": f"{platform.system()} {platform.machine()}"}
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "numpy": np.__version__,
+        "smoothap_nb": _version(),
+        "commit": _commit(),
+        "device": device.type,
+        "hardware": hardware,
+        "threads": torch.get_num_threads(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
 
 
 def _processor() -> str:
     try:
-        names = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+        names = [
+            line.split(":", 1)[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ]
         return f"{names[0]}, {len(names)} cores"
     except (OSError, IndexError):
         return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
@@ -107,8 +122,12 @@ def _commit() -> str:
 
     home = Path(__file__).resolve()
     try:
-        ask = lambda *words: subprocess.run(["git", "-C", str(home.parent), *words], capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        ask = lambda *words: subprocess.run(
+            ["git", "-C", str(home.parent), *words], capture_output=True, text=True, timeout=10, check=True
+        ).stdout.strip()
         ask("ls-files", "--error-unmatch", home.name)  # an installed copy in somebody's checkout is not that commit
-        return ask("rev-parse", "--short=12", "HEAD") + ("+" if ask("status", "--porcelain", "--untracked-files=no") else "")
+        return ask("rev-parse", "--short=12", "HEAD") + (
+            "+" if ask("status", "--porcelain", "--untracked-files=no") else ""
+        )
     except (OSError, subprocess.SubprocessError):
         return "unknown"

@@ -24,7 +24,15 @@ from .models import EmbeddingModel
 from .runs import load_run, read_log
 from .setup import dataset_for
 
-__all__ = ["COMPETITORS", "pixel_embeddings", "images_of_classes", "protocols_of", "measure", "default_metrics", "measure_files"]
+__all__ = [
+    "COMPETITORS",
+    "pixel_embeddings",
+    "images_of_classes",
+    "protocols_of",
+    "measure",
+    "default_metrics",
+    "measure_files",
+]
 
 
 def pixel_embeddings(data, indices, batch: int = 256, side: int = 32) -> Tensor:
@@ -32,7 +40,9 @@ def pixel_embeddings(data, indices, batch: int = 256, side: int = 32) -> Tensor:
     rows = []
     for part in torch.as_tensor(indices).split(batch):
         images = data.batch(part, draw=0)[0].float().cpu()
-        rows.append((F.interpolate(images, (side, side), mode="area") if images.shape[-1] > side else images).flatten(1))
+        rows.append(
+            (F.interpolate(images, (side, side), mode="area") if images.shape[-1] > side else images).flatten(1)
+        )
     pixels = torch.cat(rows)
     return F.normalize(pixels - pixels.mean(1, keepdim=True), dim=1)
 
@@ -59,7 +69,11 @@ def protocols_of(experiment) -> list[Protocol]:
     else:
         protocols = load_protocols(experiment.data.name, root, data=experiment.data, seed=experiment.seed)
     metrics = tuple(dict.fromkeys([*settings.metrics, "mAP"]))
-    few = lambda p: p.queries.subset(images_of_classes(p.queries, settings.classes, experiment.seed)) if settings.classes and p.gallery is None and p.groups is None else p.queries
+    few = lambda p: (
+        p.queries.subset(images_of_classes(p.queries, settings.classes, experiment.seed))
+        if settings.classes and p.gallery is None and p.groups is None
+        else p.queries
+    )
     return [replace(p, metrics=metrics, queries=few(p)) for p in protocols]
 
 
@@ -91,28 +105,52 @@ def measure(run, progress: bool = True) -> tuple[dict, dict]:
     run = Path(run)
     model, _ = load_run(run)
     experiment = load_experiment(str(run / "experiment.toml"))
-    settings, workers = experiment.evaluate, 1 if experiment.data.name == "glyphs" else experiment.data.workers or threads()
-    competitors = {"trained": lambda images: embed(model, images, None, settings.batch, progress, "embedding, trained", workers)}
+    settings, workers = (
+        experiment.evaluate,
+        1 if experiment.data.name == "glyphs" else experiment.data.workers or threads(),
+    )
+    competitors = {
+        "trained": lambda images: embed(model, images, None, settings.batch, progress, "embedding, trained", workers)
+    }
     if settings.baselines:
         torch.manual_seed(experiment.seed)
         start = place(EmbeddingModel(experiment.model), pick_device()).eval()
-        competitors = {"raw pixels": lambda images: pixel_embeddings(images, torch.arange(len(images))),
-                       "untrained": lambda images: embed(start, images, None, settings.batch, progress, "embedding, untrained", workers)} | competitors
+        competitors = {
+            "raw pixels": lambda images: pixel_embeddings(images, torch.arange(len(images))),
+            "untrained": lambda images: embed(
+                start, images, None, settings.batch, progress, "embedding, untrained", workers
+            ),
+        } | competitors
     protocols = protocols_of(experiment)
     metrics, per_query, embeddings, gallery = {}, {}, {}, {}
     queries, answers = protocols[0].queries, protocols[0].gallery
     for name, how in competitors.items():
         rows = _once(how)
         found = evaluate_protocols(protocols, rows, progress=False)
-        metrics[name] = found.popitem()[1] if len(found) == 1 else {f"{test} {key}": value for test, values in found.items() for key, value in values.items()}
+        metrics[name] = (
+            found.popitem()[1]
+            if len(found) == 1
+            else {f"{test} {key}": value for test, values in found.items() for key, value in values.items()}
+        )
         # what the report draws: the first test, every image ranked by itself
-        per_query[name] = torch.as_tensor(replace(protocols[0], groups=None, draws=0).evaluate(rows, ("mAP",), per_query=True, progress=False)["per_query"]["mAP"])
+        per_query[name] = torch.as_tensor(
+            replace(protocols[0], groups=None, draws=0).evaluate(rows, ("mAP",), per_query=True, progress=False)[
+                "per_query"
+            ]["mAP"]
+        )
         embeddings[name], gallery[name] = rows(queries), None if answers is None else rows(answers)
     indices, labels = torch.arange(len(queries)), queries.labels.cpu()
-    record = {"experiment": experiment.name, "seed": experiment.seed, "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-              "test_images": len(indices), "test_classes": len(labels[:, -1].unique()), "metrics": metrics,
-              "training": json.loads((run / "run.json").read_text()) if (run / "run.json").exists() else {}, "environment": environment(pick_device()),
-              "config": experiment.to_dict()}
+    record = {
+        "experiment": experiment.name,
+        "seed": experiment.seed,
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "test_images": len(indices),
+        "test_classes": len(labels[:, -1].unique()),
+        "metrics": metrics,
+        "training": json.loads((run / "run.json").read_text()) if (run / "run.json").exists() else {},
+        "environment": environment(pick_device()),
+        "config": experiment.to_dict(),
+    }
     write_atomic(run / "metrics.json", json.dumps(record, indent=1) + "\n")
     shown = {"data": queries, "indices": indices, "labels": labels, "embeddings": embeddings, "per_query": per_query}
     shown["log"] = read_log(run)
@@ -125,10 +163,14 @@ def default_metrics(labels: np.ndarray, gallery: int) -> tuple[str, ...]:
     "What is measured when nobody says: mAP, R@K up to the gallery's size, mAP@R; and what needs levels, where there are levels."
     cuts = tuple(f"R@{k}" for k in (1, 10, 100, 1000) if k < gallery)
     levels = labels.shape[1] if labels.ndim > 1 else 1
-    return ("mAP", *cuts, "mAP@R") + (tuple(f"AP@level{i + 1}" for i in range(levels)) + ("H-AP", "ASI", "NDCG") if levels > 1 else ())
+    return ("mAP", *cuts, "mAP@R") + (
+        tuple(f"AP@level{i + 1}" for i in range(levels)) + ("H-AP", "ASI", "NDCG") if levels > 1 else ()
+    )
 
 
-def measure_files(embeddings, labels=None, gallery=None, gallery_labels=None, metrics=(), progress: bool = True, **settings) -> tuple[dict, dict]:
+def measure_files(
+    embeddings, labels=None, gallery=None, gallery_labels=None, metrics=(), progress: bool = True, **settings
+) -> tuple[dict, dict]:
     """Measure embeddings from files.
 
     Args:
@@ -156,9 +198,27 @@ def measure_files(embeddings, labels=None, gallery=None, gallery_labels=None, me
             raise ConfigError(f"{gallery} holds no labels: pass a .npy or .csv file with them (--gallery-labels)")
     size = len(rows) - 1 if references is None else len(references)
     metrics = tuple(metrics) or default_metrics(labels, size)
-    found = evaluate(rows, labels, references, reference_labels, metrics=tuple(dict.fromkeys([*metrics, "mAP"])), per_query=True, progress=progress, **settings)
+    found = evaluate(
+        rows,
+        labels,
+        references,
+        reference_labels,
+        metrics=tuple(dict.fromkeys([*metrics, "mAP"])),
+        per_query=True,
+        progress=progress,
+        **settings,
+    )
     per_query = found.pop("per_query")
-    record = {"embeddings": str(embeddings), "queries": len(rows), "gallery": size if references is None else len(references), "settings": settings,
-              "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"), "metrics": {k: found[k] for k in (*metrics, "queries_skipped")},
-              "environment": environment(torch.device("cpu"))}
-    return record, {"per_query": per_query, "fine": torch.as_tensor(labels if labels.ndim == 1 else labels[:, -1].copy())}
+    record = {
+        "embeddings": str(embeddings),
+        "queries": len(rows),
+        "gallery": size if references is None else len(references),
+        "settings": settings,
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "metrics": {k: found[k] for k in (*metrics, "queries_skipped")},
+        "environment": environment(torch.device("cpu")),
+    }
+    return record, {
+        "per_query": per_query,
+        "fine": torch.as_tensor(labels if labels.ndim == 1 else labels[:, -1].copy()),
+    }

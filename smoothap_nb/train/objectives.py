@@ -13,11 +13,23 @@ from ..losses.memory import EmbeddingMemory, takes_references
 __all__ = ['LOSSES', 'loss_from_config', 'Objective']
 
 LOSSES = {  # name in an experiment: (class, whether it takes the labels of all levels)
-    "smooth_ap": ("SmoothAPLoss", False), "sup_ap": ("SupAPLoss", False), "roadmap": ("ROADMAPLoss", False), "soft_bin_ap": ("SoftBinAPLoss", False),
-    "recall": ("RecallLoss", False), "blackbox_ap": ("BlackboxAPLoss", False), "fast_ap": ("FastAPLoss", False),
-    "recall_at_k": ("RecallAtKLoss", False), "sup_recall": ("SupRecallLoss", False), "pnp": ("PNPLoss", False),
-    "smooth_ndcg": ("SmoothNDCGLoss", True), "sup_ndcg": ("SupNDCGLoss", True), "calibration": ("CalibrationLoss", False), "cluster": ("ClusterLoss", False),
-    "h_ap": ("HAPLoss", True), "happier": ("HAPPIERLoss", True), "csl": ("CSLLoss", True),
+    "smooth_ap": ("SmoothAPLoss", False),
+    "sup_ap": ("SupAPLoss", False),
+    "roadmap": ("ROADMAPLoss", False),
+    "soft_bin_ap": ("SoftBinAPLoss", False),
+    "recall": ("RecallLoss", False),
+    "blackbox_ap": ("BlackboxAPLoss", False),
+    "fast_ap": ("FastAPLoss", False),
+    "recall_at_k": ("RecallAtKLoss", False),
+    "sup_recall": ("SupRecallLoss", False),
+    "pnp": ("PNPLoss", False),
+    "smooth_ndcg": ("SmoothNDCGLoss", True),
+    "sup_ndcg": ("SupNDCGLoss", True),
+    "calibration": ("CalibrationLoss", False),
+    "cluster": ("ClusterLoss", False),
+    "h_ap": ("HAPLoss", True),
+    "happier": ("HAPPIERLoss", True),
+    "csl": ("CSLLoss", True),
 }
 
 
@@ -41,7 +53,9 @@ def loss_from_config(settings: dict, class_labels: Tensor | None = None, dim: in
     if isinstance(name, str) and name.startswith("pml."):
         kind = _peer("losses", name)
     elif name not in LOSSES:
-        raise ConfigError(f"no loss {name!r}: {nearest(str(name), LOSSES)} (or pml.NAME for one of pytorch-metric-learning)")
+        raise ConfigError(
+            f"no loss {name!r}: {nearest(str(name), LOSSES)} (or pml.NAME for one of pytorch-metric-learning)"
+        )
     else:
         import smoothap_nb
 
@@ -55,7 +69,12 @@ def loss_from_config(settings: dict, class_labels: Tensor | None = None, dim: in
 
 def _build(kind: type, name: str, settings: dict, given: dict | None = None):
     "An object of class `kind` from the settings of a file, with what the run knows where the class asks for it."
-    known = [k for c in kind.__mro__ for k, p in inspect.signature(c.__init__).parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    known = [
+        k
+        for c in kind.__mro__
+        for k, p in inspect.signature(c.__init__).parameters.items()
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
     known = list(dict.fromkeys(k for k in known if k != "self"))
     for key in settings:
         if key not in known:
@@ -73,11 +92,15 @@ def _peer(part: str, name: str) -> type:
 
         module = import_module(f"pytorch_metric_learning.{part}")
     except ImportError:
-        raise ConfigError(f"{name} is a part of pytorch-metric-learning, which is not installed: pip install pytorch-metric-learning") from None
+        raise ConfigError(
+            f"{name} is a part of pytorch-metric-learning, which is not installed: pip install pytorch-metric-learning"
+        ) from None
     kind = getattr(module, name.removeprefix("pml."), None)
     if not isinstance(kind, type):
-        raise ConfigError(f"pytorch_metric_learning.{part} has no {name.removeprefix('pml.')!r}: "
-                          + nearest(name.removeprefix("pml."), [k for k in vars(module) if isinstance(getattr(module, k), type)]))
+        raise ConfigError(
+            f"pytorch_metric_learning.{part} has no {name.removeprefix('pml.')!r}: "
+            + nearest(name.removeprefix("pml."), [k for k in vars(module) if isinstance(getattr(module, k), type)])
+        )
     return kind
 
 
@@ -97,27 +120,44 @@ class Objective(nn.Module):
         ConfigError: an unknown loss or argument, no terms, a weight that is not a number, a memory that no term can use.
     """
 
-    def __init__(self, settings: dict, class_labels: Tensor | None = None, dim: int = 2, memory: int = 0, memory_start: int = 0):
+    def __init__(
+        self, settings: dict, class_labels: Tensor | None = None, dim: int = 2, memory: int = 0, memory_start: int = 0
+    ):
         super().__init__()
         terms = settings.get("terms", [settings])
-        if "terms" in settings and (len(settings) > 1 or not isinstance(terms, list) or not terms or not all(isinstance(t, dict) for t in terms)):
-            raise ConfigError("loss.terms must be a list of tables, {name = ..., weight = ..., ...}, and stand alone in [loss]")
+        if "terms" in settings and (
+            len(settings) > 1 or not isinstance(terms, list) or not terms or not all(isinstance(t, dict) for t in terms)
+        ):
+            raise ConfigError(
+                "loss.terms must be a list of tables, {name = ..., weight = ..., ...}, and stand alone in [loss]"
+            )
         self.memory_start, self.takes_levels, self.levels, self.weights, self.miners = memory_start, [], [], [], []
         self.names = [str(term.get("name")) for term in terms]
         self.losses = nn.ModuleList()
         for term in terms:
             term = dict(term)
             # a word as weight is RaMBO's own argument and stays with the loss
-            weight, miner, level = 1.0 if isinstance(term.get("weight"), str) else term.pop("weight", 1.0), term.pop("miner", None), term.pop("level", None)
+            weight, miner, level = (
+                1.0 if isinstance(term.get("weight"), str) else term.pop("weight", 1.0),
+                term.pop("miner", None),
+                term.pop("level", None),
+            )
             if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not weight == weight:
                 raise ConfigError(f"the weight of {term.get('name')} must be a number, got {weight!r}")
             known = class_labels
             if level is not None:
                 depth = 64 if class_labels is None else class_labels.shape[1]
-                if isinstance(level, bool) or not isinstance(level, int) or not 1 <= level <= depth or LOSSES.get(term.get("name"), ("", False))[1]:
-                    raise ConfigError(f"level of {term.get('name')} must be a whole number from 1 (the coarsest) to the number of levels, for a loss that takes one "
-                                      f"level; got {level!r}" + ("" if class_labels is None else f" for {depth} levels"))
-                known = None if class_labels is None else class_labels[:, level - 1:level].unique(dim=0)
+                if (
+                    isinstance(level, bool)
+                    or not isinstance(level, int)
+                    or not 1 <= level <= depth
+                    or LOSSES.get(term.get("name"), ("", False))[1]
+                ):
+                    raise ConfigError(
+                        f"level of {term.get('name')} must be a whole number from 1 (the coarsest) to the number of levels, for a loss that takes one "
+                        f"level; got {level!r}" + ("" if class_labels is None else f" for {depth} levels")
+                    )
+                known = None if class_labels is None else class_labels[:, level - 1 : level].unique(dim=0)
             loss = loss_from_config(term, known, dim)
             if miner is not None:
                 miner = dict(miner)
@@ -129,7 +169,9 @@ class Objective(nn.Module):
             lengthens = takes_references(loss) and not getattr(loss, "compares_with_proxies", False)
             self.losses.append(EmbeddingMemory(loss, memory) if memory and lengthens else loss)
         if memory and not any(isinstance(loss, EmbeddingMemory) for loss in self.losses):
-            raise ConfigError(f"memory.size is {memory}, but {' and '.join(self.names)} cannot rank against a gallery: set memory.size = 0, or use a ranking loss")
+            raise ConfigError(
+                f"memory.size is {memory}, but {' and '.join(self.names)} cannot rank against a gallery: set memory.size = 0, or use a ranking loss"
+            )
 
     def forward(self, embeddings: Tensor, labels: Tensor, step: int = 0) -> Tensor:
         """The weighted sum.
@@ -143,7 +185,9 @@ class Objective(nn.Module):
             scalar.
         """
         total = None
-        for weight, loss, levels, level, miner in zip(self.weights, self.losses, self.takes_levels, self.levels, self.miners):
+        for weight, loss, levels, level, miner in zip(
+            self.weights, self.losses, self.takes_levels, self.levels, self.miners
+        ):
             if isinstance(loss, EmbeddingMemory) and step < self.memory_start:
                 loss = loss.loss
             wanted = labels if levels else labels[:, level]

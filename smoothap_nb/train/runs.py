@@ -22,7 +22,16 @@ __all__ = ['HARMLESS', 'differences', 'open_run', 'RunLog', 'read_log', 'transfo
 
 
 HARMLESS = {  # settings that cannot change a number: where things lie, how many hands there are, how often is written
-    "name", "description", "on_cuda", "checkpoint_every", "checkpoint_minutes", "log_every", "data.root", "data.workers", "evaluate.batch", "evaluate.baselines",
+    "name",
+    "description",
+    "on_cuda",
+    "checkpoint_every",
+    "checkpoint_minutes",
+    "log_every",
+    "data.root",
+    "data.workers",
+    "evaluate.batch",
+    "evaluate.baselines",
 }
 FINE_ENOUGH = 512  # pixels: the side of the decoded cache from which on it counts as harmless: 88 % of the finest octave's energy stays (of 256: 32 %; tests/data/test_cache_detail.py)
 
@@ -41,7 +50,11 @@ def differences(old: Experiment, new: Experiment) -> list[tuple[str, object, obj
         out = [d for d in out if d[0] not in ("batch.micro", "batch.micro_with_live_batch_norm")]
     if all(e.data.cache == "none" or e.data.cache_side >= FINE_ENOUGH for e in (old, new)):
         out = [d for d in out if d[0] not in ("data.cache", "data.cache_side")]
-    if old.model.weights != new.model.weights and weights_hash(old.model) and weights_hash(old.model) == weights_hash(new.model):
+    if (
+        old.model.weights != new.model.weights
+        and weights_hash(old.model)
+        and weights_hash(old.model) == weights_hash(new.model)
+    ):
         out = [d for d in out if d[0] != "model.weights"]
     return out
 
@@ -77,13 +90,19 @@ def open_run(run: Path, experiment: Experiment, fresh: bool = False) -> Path:
             if there.name != experiment.name:
                 different.insert(0, f"name: {there.name!r} -> {experiment.name!r}")
             if different:
-                raise RunError(f"{run} holds a run with other settings ({'; '.join(different)}). Name another folder with --run, "
-                               "or start over with --fresh")
-        elif any(not path.name.startswith(".experiment.toml") for path in run.iterdir()):  # such a one is being written by another process
+                raise RunError(
+                    f"{run} holds a run with other settings ({'; '.join(different)}). Name another folder with --run, "
+                    "or start over with --fresh"
+                )
+        elif any(
+            not path.name.startswith(".experiment.toml") for path in run.iterdir()
+        ):  # such a one is being written by another process
             raise RunError(f"{run} is not empty and holds no run; name another folder with --run")
         write_atomic(described, to_toml(experiment))
     except OSError as error:
-        raise RunError(f"{run} cannot be written: {error.strerror or error}. Name a folder on a disk with room that you may write to (--run)") from None
+        raise RunError(
+            f"{run} cannot be written: {error.strerror or error}. Name a folder on a disk with room that you may write to (--run)"
+        ) from None
     return run
 
 
@@ -95,7 +114,10 @@ class RunLog:
     def __init__(self, run: Path, step: int = 0, tensorboard: bool = True):
         self.path = run / "log.csv"
         kept = [row for row in read_log(run) if row["step"] < step]
-        write_atomic(self.path, "".join(",".join(map(str, line)) + "\n" for line in (self.FIELDS, *(row.values() for row in kept))))
+        write_atomic(
+            self.path,
+            "".join(",".join(map(str, line)) + "\n" for line in (self.FIELDS, *(row.values() for row in kept))),
+        )
         self.board = None
         if tensorboard:
             try:
@@ -107,7 +129,9 @@ class RunLog:
 
     def line(self, **values) -> None:
         with open(self.path, "a", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, self.FIELDS, lineterminator="\n").writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in values.items()})
+            csv.DictWriter(file, self.FIELDS, lineterminator="\n").writerow(
+                {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in values.items()}
+            )
         for key in self.FIELDS[2:]:
             self.scalar(key, values[key], values["step"])
 
@@ -131,7 +155,7 @@ def read_log(run: Path) -> list[dict]:
     "The lines of a run's `log.csv` as numbers; a line cut off by a crash is left out."
     path, rows = Path(run) / "log.csv", []
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    for row in csv.DictReader(text[:text.rfind("\n") + 1].splitlines()):
+    for row in csv.DictReader(text[: text.rfind("\n") + 1].splitlines()):
         try:
             rows.append({k: int(row[k]) if k in ("step", "epoch") else float(row[k]) for k in RunLog.FIELDS})
         except (KeyError, TypeError, ValueError):
@@ -141,7 +165,11 @@ def read_log(run: Path) -> list[dict]:
 
 def transform_for(pictures: DataConfig) -> ImageTransform | PhotoTransform:
     "How a user's own picture is prepared for a model that was trained on such pictures."
-    return ImageTransform(pictures.size, gray=True, fit="pad") if pictures.name == "glyphs" else PhotoTransform.from_config(pictures)
+    return (
+        ImageTransform(pictures.size, gray=True, fit="pad")
+        if pictures.name == "glyphs"
+        else PhotoTransform.from_config(pictures)
+    )
 
 
 def load_run(path, device: torch.device | str | None = None) -> tuple[EmbeddingModel, ImageTransform]:
@@ -159,18 +187,24 @@ def load_run(path, device: torch.device | str | None = None) -> tuple[EmbeddingM
     """
     path = Path(path)
     if not (path / "experiment.toml").is_file():
-        raise RunError(f"{path} holds no run: name the folder that `smoothap train` wrote (it contains experiment.toml)")
+        raise RunError(
+            f"{path} holds no run: name the folder that `smoothap train` wrote (it contains experiment.toml)"
+        )
     experiment = load_experiment(str(path / "experiment.toml"))
     experiment.model.weights = "none"  # all weights come from the run itself
     weights = path / "model.safetensors"
     if not weights.is_file():
-        raise RunError(f"{path} has no model.safetensors: its training is not finished; start the same command again to finish it")
+        raise RunError(
+            f"{path} has no model.safetensors: its training is not finished; start the same command again to finish it"
+        )
     device = torch.device(device) if device is not None else pick_device()
     model = EmbeddingModel(experiment.model)
     state = read_weights(weights)
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
-        raise RunError(f"{weights} is a checkpoint of another architecture than {experiment.model.backbone} with {experiment.model.dim} dimensions "
-                       f"({str(error).splitlines()[1].strip()[:120]})") from None
+        raise RunError(
+            f"{weights} is a checkpoint of another architecture than {experiment.model.backbone} with {experiment.model.dim} dimensions "
+            f"({str(error).splitlines()[1].strip()[:120]})"
+        ) from None
     return place(model, device).eval(), transform_for(experiment.data)

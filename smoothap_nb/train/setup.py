@@ -45,17 +45,26 @@ def dataset_for(pictures: DataConfig, split: str, seed: int = 0):
         return data
     from ..data.cache import DecodedCache
 
-    return DecodedCache(data, Path(pictures.cache) / f"{pictures.name}-{split}", max(pictures.size, pictures.cache_side), pictures.workers or threads(),
-                        damaged_share=pictures.damaged_share)
+    return DecodedCache(
+        data,
+        Path(pictures.cache) / f"{pictures.name}-{split}",
+        max(pictures.size, pictures.cache_side),
+        pictures.workers or threads(),
+        damaged_share=pictures.damaged_share,
+    )
 
 
 def _check_batch(batch: BatchConfig, batch_norm: str, processes: int) -> None:
     "Refuse what no batch of this run could be."
     if batch.micro and batch_norm == "live" and not batch.micro_with_live_batch_norm:
-        raise ConfigError("batch.micro with live batch norm does not give the gradient of the whole batch (lesson 18): set model.batch_norm = "
-                          "\"frozen_statistics\", or batch.micro_with_live_batch_norm = true if you want it all the same")
+        raise ConfigError(
+            "batch.micro with live batch norm does not give the gradient of the whole batch (lesson 18): set model.batch_norm = "
+            "\"frozen_statistics\", or batch.micro_with_live_batch_norm = true if you want it all the same"
+        )
     if processes > batch.classes * batch.images:
-        raise ConfigError(f"{processes} processes cannot share a batch of {batch.classes} x {batch.images} images: start fewer")
+        raise ConfigError(
+            f"{processes} processes cannot share a batch of {batch.classes} x {batch.images} images: start fewer"
+        )
 
 
 def prepare(experiment: Experiment, run: Path, device: torch.device | None = None) -> Training:
@@ -81,18 +90,41 @@ def prepare(experiment: Experiment, run: Path, device: torch.device | None = Non
     places, held_out = set_aside(experiment.validate, experiment.data, data, experiment.seed)
     sampler = sampler_from_config(experiment.batch, known if places is None else known[places], experiment.seed)
     plan = BatchPlan(sampler, None if places is None else places.numpy())
-    labels = compact_labels(known[:, -experiment.data.levels:])  # 0: all levels
+    labels = compact_labels(known[:, -experiment.data.levels :])  # 0: all levels
 
     torch.manual_seed(experiment.seed)
     model = place(EmbeddingModel(experiment.model), device).train()
     classes = labels.unique(dim=0)
-    loss = Objective(experiment.loss, classes[classes[:, -1].argsort()], experiment.model.dim, experiment.memory.size, experiment.memory.start).to(device)
+    loss = Objective(
+        experiment.loss,
+        classes[classes[:, -1].argsort()],
+        experiment.model.dim,
+        experiment.memory.size,
+        experiment.memory.start,
+    ).to(device)
     optimizers = optimizers_for(model, loss, experiment.optim)
-    model, forward = _connect(model, engine, experiment.optim.compile, device.type == "cuda" and experiment.model.batch_norm == "live")
+    model, forward = _connect(
+        model, engine, experiment.optim.compile, device.type == "cuda" and experiment.model.batch_norm == "live"
+    )
     if device.type == "cuda" and experiment.data.name == "glyphs":
         data = data.to(device)  # they are distorted there; photographs are read ahead and copied (`Prefetcher`)
-    return Training(experiment, Path(run), data, labels, plan, model, forward, loss, optimizers, timetable(experiment.optim, experiment.validate.every, len(sampler)),
-                    held_out, device, precision, torch.amp.GradScaler(device.type, enabled=precision == torch.float16), engine)
+    return Training(
+        experiment,
+        Path(run),
+        data,
+        labels,
+        plan,
+        model,
+        forward,
+        loss,
+        optimizers,
+        timetable(experiment.optim, experiment.validate.every, len(sampler)),
+        held_out,
+        device,
+        precision,
+        torch.amp.GradScaler(device.type, enabled=precision == torch.float16),
+        engine,
+    )
 
 
 def _connect(model: nn.Module, engine, compiled: bool, share_statistics: bool) -> tuple[nn.Module, nn.Module]:

@@ -30,6 +30,7 @@ __all__ = ['Training']
 @dataclass
 class Training:
     "The parts of a run, in the order in which a picture meets them, and how far it has come."
+
     experiment: Experiment
     run: Path
     data: object  # the training pictures
@@ -65,8 +66,16 @@ class Training:
 
     def batches(self, until: int | None = None) -> Prefetcher:
         "This process's pictures of the steps from the current one on, prepared ahead."
-        return Prefetcher(self.data, self.plan, self.times.steps if until is None else until, self.step, self.workers, self.device,
-                          self.engine.process_index, self.engine.num_processes)
+        return Prefetcher(
+            self.data,
+            self.plan,
+            self.times.steps if until is None else until,
+            self.step,
+            self.workers,
+            self.device,
+            self.engine.process_index,
+            self.engine.num_processes,
+        )
 
     def labels_of(self, indices) -> Tensor:
         "(B, L) labels of chosen images, where the device can fetch them without being waited for."
@@ -76,7 +85,9 @@ class Training:
     def fetch(self, step: int) -> tuple[Tensor, Tensor, int]:
         "One step's pictures of this process, the labels (B, L) of the whole batch, and the epoch."
         indices, epoch = self.plan(step)
-        images, _ = self.data.batch(share_of(indices, self.engine.process_index, self.engine.num_processes), draw=epoch + 1)
+        images, _ = self.data.batch(
+            share_of(indices, self.engine.process_index, self.engine.num_processes), draw=epoch + 1
+        )
         return images, self.labels_of(indices), epoch
 
     def embed(self, images: Tensor) -> Tensor:
@@ -92,7 +103,9 @@ class Training:
             return self.loss(rows, labels, self.step)
         rows = gather_rows(rows, [len(share_of(range(len(labels)), r, world)) for r in range(world)])
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(self.experiment.seed * 1_000_003 + self.step)  # a loss that draws must draw the same in every process
+            torch.manual_seed(
+                self.experiment.seed * 1_000_003 + self.step
+            )  # a loss that draws must draw the same in every process
             return self.loss(rows, labels, self.step)
 
     def share_proxies(self) -> None:
@@ -109,7 +122,11 @@ class Training:
 
     def due(self, what: str) -> bool:
         "Is it time, after the step just done, for a line of the \"log\", a \"look\" at held-out classes, or a \"checkpoint\"?"
-        every = {"log": self.experiment.log_every, "look": self.times.validate_every, "checkpoint": self.experiment.checkpoint_every}[what]
+        every = {
+            "log": self.experiment.log_every,
+            "look": self.times.validate_every,
+            "checkpoint": self.experiment.checkpoint_every,
+        }[what]
         last = self.step == self.times.steps
         if every and (self.step % every == 0 or last):
             return True
@@ -132,7 +149,9 @@ class Training:
             return
         self.save(together=False)
         if self.main:
-            tqdm.write(f"stopped at step {self.step} ({wanted}); a checkpoint was written. The same command goes on from here")
+            tqdm.write(
+                f"stopped at step {self.step} ({wanted}); a checkpoint was written. The same command goes on from here"
+            )
         raise KeyboardInterrupt
 
     def save(self, together: bool = True) -> Path | None:
@@ -145,8 +164,15 @@ class Training:
             return None
         tensors, state = pack(self.model, self.optimizers, self.loss)
         tensors |= {f"random.{k}": v for one in states for k, v in one.items()}
-        state |= {"step": self.step, "seconds": self.seconds, "waited": self.waited, "scaler": self.scaler.state_dict(),
-                  "best": None if self.best == -math.inf else self.best, "best_step": self.best_step, "looks": self.looks}
+        state |= {
+            "step": self.step,
+            "seconds": self.seconds,
+            "waited": self.waited,
+            "scaler": self.scaler.state_dict(),
+            "best": None if self.best == -math.inf else self.best,
+            "best_step": self.best_step,
+            "looks": self.looks,
+        }
         return save_checkpoint(self.run / "checkpoints", self.step, tensors, state)
 
     def resume(self) -> bool:
@@ -158,10 +184,16 @@ class Training:
         try:
             unpack(tensors, state, self.model, self.optimizers, self.loss)
             self.step, self.seconds, self.waited = state["step"], state["seconds"], state["waited"]
-            self.best, self.best_step, self.looks = -math.inf if state["best"] is None else state["best"], state["best_step"], state["looks"]
+            self.best, self.best_step, self.looks = (
+                -math.inf if state["best"] is None else state["best"],
+                state["best_step"],
+                state["looks"],
+            )
         except (RuntimeError, KeyError, ValueError) as error:
-            raise RunError(f"the checkpoint in {self.run} belongs to another model or an older version: {reason(error)} "
-                           "Start over with --fresh, or name another folder with --run") from None
+            raise RunError(
+                f"the checkpoint in {self.run} belongs to another model or an older version: {reason(error)} "
+                "Start over with --fresh, or name another folder with --run"
+            ) from None
         self.scaler.load_state_dict(state["scaler"])
         return True
 

@@ -42,15 +42,22 @@ def set_aside(wanted: ValidateConfig, pictures: DataConfig, data, seed: int = 0)
         from ..data.datasets import load_protocols
 
         root = None if pictures.root == "none" else pictures.root
-        return None, [(f"{p.name} (test)", partial(_by_protocol, p, wanted.metric)) for p in load_protocols(pictures.name, root, data=pictures)]
+        return None, [
+            (f"{p.name} (test)", partial(_by_protocol, p, wanted.metric))
+            for p in load_protocols(pictures.name, root, data=pictures)
+        ]
     own = data.validation()
     if own is not None:
         return None, [("validation", partial(_alone, own, torch.arange(len(own)), wanted.metric))]
     fine = data.labels[:, -1]
     known = fine.unique()
-    out = known[torch.randperm(len(known), generator=torch.Generator().manual_seed(seed))[:round(wanted.share * len(known))]]
+    out = known[
+        torch.randperm(len(known), generator=torch.Generator().manual_seed(seed))[: round(wanted.share * len(known))]
+    ]
     if len(out) < 2:
-        raise ConfigError(f"validate.share = {wanted.share:g} sets aside {len(out)} of {len(known)} training classes: at least 2 are needed, raise it, or set validate.every = 0")
+        raise ConfigError(
+            f"validate.share = {wanted.share:g} sets aside {len(out)} of {len(known)} training classes: at least 2 are needed, raise it, or set validate.every = 0"
+        )
     away = torch.isin(fine, out)
     return (~away).nonzero()[:, 0], [("validation", partial(_alone, data, away.nonzero()[:, 0], wanted.metric))]
 
@@ -86,7 +93,15 @@ def look(training: Training, log: RunLog | None = None) -> float:
         if better:
             save_model(training.model, training.run, "best.safetensors")
         path, several = training.run / "validation.csv", len(values) > 1
-        kept = [row for row in path.read_text(encoding="utf-8").splitlines()[1:] if int(row.split(",", 1)[0]) < training.step] if path.exists() else []
+        kept = (
+            [
+                row
+                for row in path.read_text(encoding="utf-8").splitlines()[1:]
+                if int(row.split(",", 1)[0]) < training.step
+            ]
+            if path.exists()
+            else []
+        )
         head = ",".join(["step", metric, *(f"{metric} {name}" for name in values if several)])
         line = ",".join([str(training.step), f"{mean:.6g}", *(f"{v:.6g}" for v in values.values() if several)])
         write_atomic(path, "\n".join([head, *kept, line]) + "\n")
@@ -109,10 +124,23 @@ def finish(training: Training) -> dict:
     kept = {"step": training.step, "why": "the last step"}
     if training.best_step >= 0:
         training.model.load_state_dict(read_weights(training.run / "best.safetensors"))
-        where = "the TEST set, as public code does" if training.experiment.validate.as_paper else "held-out training classes"
-        kept = {"step": training.best_step, "why": f"the best {training.experiment.validate.metric} on {where}", "value": training.best}
+        where = (
+            "the TEST set, as public code does"
+            if training.experiment.validate.as_paper
+            else "held-out training classes"
+        )
+        kept = {
+            "step": training.best_step,
+            "why": f"the best {training.experiment.validate.metric} on {where}",
+            "value": training.best,
+        }
     if training.main:
         save_model(training.model, training.run)
-    return {"experiment": training.experiment.name, "steps": training.step, "seconds": round(training.seconds, 1),
-            "waited_for_data": round(training.waited / training.seconds, 4) if training.seconds else 0.0,
-            "processes": training.engine.num_processes, "weights": kept}
+    return {
+        "experiment": training.experiment.name,
+        "steps": training.step,
+        "seconds": round(training.seconds, 1),
+        "waited_for_data": round(training.waited / training.seconds, 4) if training.seconds else 0.0,
+        "processes": training.engine.num_processes,
+        "weights": kept,
+    }

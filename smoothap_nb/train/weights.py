@@ -18,8 +18,24 @@ from .config import ModelConfig
 
 __all__ = ['read_state', 'fitted', 'weights_hash']
 
-NESTED = ("state_dict", "model_state_dict", "model", "net", "network", "backbone", "encoder")  # under which a checkpoint keeps its tensors
-PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.", "encoder.", "net.", "net.module.")  # what wrappers put before a name
+NESTED = (
+    "state_dict",
+    "model_state_dict",
+    "model",
+    "net",
+    "network",
+    "backbone",
+    "encoder",
+)  # under which a checkpoint keeps its tensors
+PREFIXES = (
+    "module.",
+    "_orig_mod.",
+    "model.",
+    "backbone.",
+    "encoder.",
+    "net.",
+    "net.module.",
+)  # what wrappers put before a name
 CLASSIFIERS = ("fc", "classifier", "head", "head.fc", "last_linear")  # not needed: an embedding takes its place
 
 
@@ -31,9 +47,15 @@ def read_state(path: Path) -> dict[str, Tensor]:
     """
     path = Path(path)
     if not path.is_file():
-        raise ConfigError(f"model.weights: no file {path}; pass \"imagenet\", \"none\", or the path of a .pth or .safetensors file")
+        raise ConfigError(
+            f"model.weights: no file {path}; pass \"imagenet\", \"none\", or the path of a .pth or .safetensors file"
+        )
     try:
-        state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, map_location="cpu", weights_only=True)
+        state = (
+            load_file(path)
+            if path.suffix == ".safetensors"
+            else torch.load(path, map_location="cpu", weights_only=True)
+        )
     except (SafetensorError, RuntimeError, EOFError, OSError, ValueError) as error:
         raise ConfigError(f"{path} is damaged or is no weights file: {reason(error)}") from None
     except Exception as error:  # pickle.UnpicklingError: the file wants to run code
@@ -44,7 +66,9 @@ def read_state(path: Path) -> dict[str, Tensor]:
             break
         state = inner
     if not isinstance(state, Mapping) or not any(isinstance(v, Tensor) for v in state.values()):
-        raise ConfigError(f"{path} holds no tensors by name, neither at the top nor under {', '.join(map(repr, NESTED))}")
+        raise ConfigError(
+            f"{path} holds no tensors by name, neither at the top nor under {', '.join(map(repr, NESTED))}"
+        )
     return {str(k): v for k, v in state.items() if isinstance(v, Tensor)}
 
 
@@ -62,7 +86,9 @@ def fitted(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path, name
     Raises:
         ConfigError: tensors are missing or have another shape.
     """
-    needed = [key for key in wanted if key.rpartition(".")[0] not in CLASSIFIERS and not key.endswith("num_batches_tracked")]
+    needed = [
+        key for key in wanted if key.rpartition(".")[0] not in CLASSIFIERS and not key.endswith("num_batches_tracked")
+    ]
     for _ in range(4):  # wrappers in wrappers
         if any(key in state for key in needed):
             break
@@ -72,8 +98,14 @@ def fitted(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path, name
         state = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
     wrong = [k for k in needed if k not in state or state[k].shape != wanted[k].shape]
     if wrong:
-        what = f"has shape {tuple(state[wrong[0]].shape)}, {tuple(wanted[wrong[0]].shape)} is needed" if wrong[0] in state else f"is missing (the file begins with {next(iter(state), 'nothing')!r})"
-        raise ConfigError(f"{path} does not fit {name}: {len(wrong)} of {len(needed)} tensors are missing or of another shape, first {wrong[0]!r}, which {what}")
+        what = (
+            f"has shape {tuple(state[wrong[0]].shape)}, {tuple(wanted[wrong[0]].shape)} is needed"
+            if wrong[0] in state
+            else f"is missing (the file begins with {next(iter(state), 'nothing')!r})"
+        )
+        raise ConfigError(
+            f"{path} does not fit {name}: {len(wrong)} of {len(needed)} tensors are missing or of another shape, first {wrong[0]!r}, which {what}"
+        )
     return {k: state[k] for k in wanted if k in state and k.rpartition(".")[0] not in CLASSIFIERS}
 
 
