@@ -19,7 +19,7 @@ from quarto_filter import ROOT, repository
 
 FOLDER = ROOT / "docs" / "api"
 OF_THEIR_MODULE = {"retrieval.by_example": ("search", "embed_folder", "contact_sheet", "list_images", "open_picture")}  # `search` is too plain a word for the top
-HOOKS = {"extra_repr", "query_losses", "list_losses"}  # what a subclass fills in for its base: not for callers
+HOOKS = {"extra_repr", "query_losses", "list_losses", "counted_queries"}  # what a subclass fills in for its base: not for callers
 
 
 def public_names() -> dict[str, tuple[str, ...]]:

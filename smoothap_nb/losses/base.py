@@ -51,6 +51,10 @@ class RankingLoss(nn.Module):
             f"{type(self).__name__} does not say what a ranking costs: define query_losses(scores, target)"
         )
 
+    def counted_queries(self, target: Tensor) -> Tensor:
+        "(Q,) bool: whose losses count; those with a positive, unless a loss says otherwise."
+        return target.any(1)
+
     def forward(
         self,
         embeddings: Tensor,
@@ -84,7 +88,7 @@ class RankingLoss(nn.Module):
     def mean_loss(self, scores: Tensor, target: Tensor) -> Tensor:
         "Mean of `query_losses` over the queries that have a positive."
         with torch.autocast(scores.device.type, enabled=False):
-            return mean_over_queries(self.query_losses(scores, target), target.any(1))
+            return mean_over_queries(self.query_losses(scores, target), self.counted_queries(target))
 
     def rankings(
         self, embeddings, labels, indices_tuple=None, ref_emb=None, ref_labels=None, query_index=None

@@ -6,30 +6,31 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..checks import check_count, check_number, check_relevance, check_scores
-from .base import RankingLoss
 from .fastap import unchecked_fast_ap
 from .hierarchical import StepSettings, unchecked_smooth_h_ap
 
 # %% auto #0
-__all__ = ['sup_ap', 'SupAPLoss', 'calibration_loss', 'CalibrationLoss', 'ROADMAPLoss', 'soft_bin_ap', 'SoftBinAPLoss']
+__all__ = ['sup_ap', 'unchecked_sup_ap', 'calibration_loss', 'unchecked_calibration_loss', 'soft_bin_ap', 'unchecked_soft_bin_ap',
+           'check_centres']
 
 # %% ../../nbs/08_surrogates.ipynb #d8784d4e
-def sup_ap(scores: Tensor, relevance: Tensor, tau: float = 0.01, rho: float | None = 100.0, delta: float | None = 0.05,
-           offset: float | None = None, start: float = 0.5, ties: str = "average", validate: bool = False) -> Tensor:
+def sup_ap(scores: Tensor, relevance: Tensor, tau: float = 0.01, rho: float | None = 100.0,
+           delta: float | None = 0.05, offset: float | None = None, start: float = 0.5, ties: str = "average",
+           validate: bool = False) -> Tensor:
     """AP that never flatters: a negative ahead of a positive costs at least one rank, however far (ROADMAP, SupAP).
 
-    Positives are compared with each other by the exact step and give each other no gradient. A negative at gap t = s_j - s_k
-    above positive k counts for
+    Positives are compared with each other by the exact step and give each other no gradient. A negative at gap
+    t = s_j - s_k above positive k counts for
 
         sigmoid(t / tau)              where t <= 0,
         start + sigmoid(t / tau)      where 0 < t <= delta,
         offset + rho * (t - delta)    where t > delta.
 
-    With the defaults this is at least the exact step at every t != 0, so that 1 - sup_ap is at least 1 - AP. The authors ran
-    ``offset=1.44`` (a small drop at delta), on iNaturalist ``offset=1.0, start=0.0`` (no longer a bound).
+    With the defaults this is at least the exact step at every t != 0, so that 1 - sup_ap is at least 1 - AP. The
+    authors ran ``offset=1.44`` (a small drop at delta), on iNaturalist ``offset=1.0, start=0.0`` (no longer a bound).
 
     Args:
         scores: (Q, G) similarity, higher is closer.
@@ -39,8 +40,8 @@ def sup_ap(scores: Tensor, relevance: Tensor, tau: float = 0.01, rho: float | No
         delta: gap in score units where the straight part begins; None or 0 begins it at once.
         offset: value where the straight part begins; None makes the step continuous there.
         start: what a negative that is ahead costs on top of the sigmoid; 0.5 or more makes a bound.
-        ties: a negative with exactly a positive's score counts half ("average", as the authors' code), or start + 1/2 ("max",
-            which keeps the bound on AP with ties="max").
+        ties: a negative with exactly a positive's score counts half ("average", as the authors' code), or start + 1/2
+            ("max", which keeps the bound on AP with ties="max").
         validate: look for NaN and infinity on CUDA too (on a CPU always).
 
     Returns:
@@ -51,45 +52,17 @@ def sup_ap(scores: Tensor, relevance: Tensor, tau: float = 0.01, rho: float | No
     """
     steps = StepSettings(tau=tau, rho=rho, delta=delta, offset=offset, start=start, ties=ties)
     scores = check_scores(scores, validate)
-    return _sup_ap(scores, check_relevance(relevance, scores), steps)
+    return unchecked_sup_ap(scores, check_relevance(relevance, scores), steps)
 
-
-def _sup_ap(scores: Tensor, relevance: Tensor, steps) -> Tensor:
+# %% ../../nbs/08_surrogates.ipynb #08c70001
+def unchecked_sup_ap(scores: Tensor, relevance: Tensor, steps: StepSettings) -> Tensor:
     "`sup_ap` without checks; -inf marks an absent item. It is the surrogate of H-AP on a tree of one level."
     return unchecked_smooth_h_ap(scores, relevance.to(torch.int8), relevance.to(scores.dtype), steps)
-
-# %% ../../nbs/08_surrogates.ipynb #d30df53d
-class SupAPLoss(RankingLoss):
-    """1 - SupAP, averaged over the queries of a batch: an upper bound of 1 - AP (ROADMAP).
-
-    Called as ``loss(embeddings, labels)``; see `RankingLoss` for references and for keeping the query in its own ranking.
-
-    Args:
-        tau, rho, delta, offset, start, ties: the step for negatives; see `sup_ap`. The authors ran ``offset=1.44``.
-        include_query: keep each query in its own ranking, as its own first positive (the authors' code does; it lifts AP).
-        normalize: scale embeddings to length 1 before comparing them (the authors' code leaves that to the model).
-        validate: look for NaN and infinity on CUDA too (on a CPU always).
-
-    Raises:
-        ValueError: a setting out of range.
-    """
-
-    def __init__(self, tau: float = 0.01, rho: float | None = 100.0, delta: float | None = 0.05, offset: float | None = None,
-                 start: float = 0.5, ties: str = "average", *, include_query: bool = False, normalize: bool = True, validate: bool = False):
-        super().__init__(include_query=include_query, normalize=normalize, validate=validate)
-        self.steps = StepSettings(tau=tau, rho=rho, delta=delta, offset=offset, start=start, ties=ties)
-
-    def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
-        return 1 - _sup_ap(scores, target, self.steps)
-
-    def extra_repr(self) -> str:
-        named = ", ".join(f"{name}={getattr(self.steps, name):g}" for name in ("tau", "rho", "delta", "start"))
-        return f"{named}, ties={self.steps.ties!r}, {super().extra_repr()}"
 
 # %% ../../nbs/08_surrogates.ipynb #e9620a99
 def calibration_loss(scores: Tensor, relevance: Tensor, pos_margin: float = 0.9, neg_margin: float = 0.6,
                      validate: bool = False) -> Tensor:
-    """Hinge that gives all queries one common scale: positives above `pos_margin`, negatives below `neg_margin` (ROADMAP).
+    """Hinge with one scale for all queries: positives above `pos_margin`, negatives below `neg_margin` (ROADMAP).
 
     Each of the two parts is averaged over the pairs that violate it, over all queries at once; then they are added.
 
@@ -108,91 +81,21 @@ def calibration_loss(scores: Tensor, relevance: Tensor, pos_margin: float = 0.9,
     """
     check_number("pos_margin", pos_margin), check_number("neg_margin", neg_margin)
     scores = check_scores(scores, validate)
-    return _calibration_loss(scores, check_relevance(relevance, scores), pos_margin, neg_margin)
+    return unchecked_calibration_loss(scores, check_relevance(relevance, scores), pos_margin, neg_margin)
 
-
-def _calibration_loss(scores: Tensor, relevance: Tensor, pos_margin: float, neg_margin: float) -> Tensor:
+# %% ../../nbs/08_surrogates.ipynb #08c70002
+def unchecked_calibration_loss(scores: Tensor, relevance: Tensor, pos_margin: float, neg_margin: float) -> Tensor:
     "`calibration_loss` without checks; -inf marks an absent item, which violates nothing."
     violations = torch.where(relevance, pos_margin - scores, scores - neg_margin).relu()
     parts = [violations * relevance, violations * ~relevance]
     return sum(part.sum() / (part.detach() > 0).sum().clamp(min=1) for part in parts)
 
-# %% ../../nbs/08_surrogates.ipynb #04e73065
-class CalibrationLoss(RankingLoss):
-    """`calibration_loss` of a batch: pairs of one class above `pos_margin`, others below `neg_margin` (ROADMAP).
-
-    Called as ``loss(embeddings, labels)``. An image is never paired with itself.
-
-    Args:
-        pos_margin: score that a positive should reach.
-        neg_margin: score that a negative should stay below.
-        normalize: scale embeddings to length 1 before comparing them.
-        validate: look for NaN and infinity on CUDA too (on a CPU always).
-
-    Raises:
-        ValueError: a margin that is not finite.
-    """
-
-    def __init__(self, pos_margin: float = 0.9, neg_margin: float = 0.6, *, normalize: bool = True, validate: bool = False):
-        super().__init__(normalize=normalize, validate=validate)
-        self.pos_margin, self.neg_margin = check_number("pos_margin", pos_margin), check_number("neg_margin", neg_margin)
-
-    def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
-        return _calibration_loss(scores, target, self.pos_margin, self.neg_margin).expand(len(scores))  # of the batch: the same for each
-
-    def extra_repr(self) -> str:
-        return f"pos_margin={self.pos_margin}, neg_margin={self.neg_margin}, {super().extra_repr()}"
-
-# %% ../../nbs/08_surrogates.ipynb #68d6ea23
-class ROADMAPLoss(nn.Module):
-    """SupAP and calibration together (ROADMAP): sup_ap_weight * SupAPLoss + calibration_weight * CalibrationLoss.
-
-    Called as ``loss(embeddings, labels)``, like its two parts. The published configurations weigh them 1 and 1 and keep the query
-    in SupAP's ranking: ``ROADMAPLoss(offset=1.44, include_query=True)``.
-
-    Args:
-        tau, rho, delta, offset, start, ties: SupAP's step; see `sup_ap`.
-        pos_margin, neg_margin: calibration's margins; see `calibration_loss`.
-        sup_ap_weight, calibration_weight: weights of the parts, >= 0.
-        include_query: keep each query in SupAP's ranking (never in calibration, which has no pair of an image with itself).
-        normalize: scale embeddings to length 1 before comparing them.
-        validate: look for NaN and infinity on CUDA too (on a CPU always).
-
-    Raises:
-        ValueError: a setting out of range.
-    """
-
-    hierarchical = False  # labels are (N,)
-    takes_references = True
-
-    def __init__(self, tau: float = 0.01, rho: float | None = 100.0, delta: float | None = 0.05, offset: float | None = None,
-                 start: float = 0.5, ties: str = "average", *, pos_margin: float = 0.9, neg_margin: float = 0.6,
-                 sup_ap_weight: float = 1.0, calibration_weight: float = 1.0, include_query: bool = False, normalize: bool = True,
-                 validate: bool = False):
-        super().__init__()
-        for name, weight in (("sup_ap_weight", sup_ap_weight), ("calibration_weight", calibration_weight)):
-            if check_number(name, weight) < 0:
-                raise ValueError(f"{name} must be at least 0, got {weight!r}")
-        self.sup_ap_weight, self.calibration_weight = sup_ap_weight, calibration_weight
-        self.sup_ap = SupAPLoss(tau, rho, delta, offset, start, ties, include_query=include_query, normalize=normalize, validate=validate)
-        self.calibration = CalibrationLoss(pos_margin, neg_margin, normalize=normalize, validate=validate)
-
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb: Tensor | None = None,
-                ref_labels: Tensor | None = None, *, query_index: Tensor | None = None) -> Tensor:
-        "Weighted sum of the two losses; see `RankingLoss` for the arguments."
-        arguments = (embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        return (self.sup_ap_weight * self.sup_ap(*arguments, query_index=query_index)
-                + self.calibration_weight * self.calibration(*arguments, query_index=query_index))
-
-    def extra_repr(self) -> str:
-        return f"sup_ap_weight={self.sup_ap_weight}, calibration_weight={self.calibration_weight}"
-
 # %% ../../nbs/08_surrogates.ipynb #1f1c58a0
 def soft_bin_ap(scores: Tensor, relevance: Tensor, centres: int = 20, validate: bool = False) -> Tensor:
     """AP of a soft histogram of the scores (Revaud et al. 2019, "Learning with Average Precision", the loss of AP-GeM).
 
-    Triangular bins with `centres` centres from +1 down to -1; each item falls into its two neighbours in proportion. Precision is read
-    after each bin and weighted by the recall that the bin adds. It equals `fast_ap` with ``centres - 1`` bins.
+    Triangular bins with `centres` centres from +1 down to -1; each item falls into its two neighbours in proportion.
+    Precision is read after each bin and weighted by the recall that the bin adds. It equals `fast_ap` with ``centres - 1`` bins.
 
     Args:
         scores: (Q, G) similarity, higher is closer; beyond [-1, 1] they count for the outermost bin.
@@ -206,43 +109,17 @@ def soft_bin_ap(scores: Tensor, relevance: Tensor, centres: int = 20, validate: 
     Raises:
         TypeError, ValueError: scores or relevance that do not fit, fewer than two centres.
     """
-    _check_centres(centres)
+    check_centres(centres)
     scores = check_scores(scores, validate)
-    return _soft_bin_ap(scores, check_relevance(relevance, scores), centres)
+    return unchecked_soft_bin_ap(scores, check_relevance(relevance, scores), centres)
 
 
-def _soft_bin_ap(scores: Tensor, relevance: Tensor, centres: int) -> Tensor:
+def unchecked_soft_bin_ap(scores: Tensor, relevance: Tensor, centres: int) -> Tensor:
     "`soft_bin_ap` without checks; -inf marks an absent item."
     return unchecked_fast_ap(torch.where(scores == -torch.inf, scores, scores.clamp(-1, 1)), relevance, centres - 1)
 
 
-def _check_centres(centres: int) -> int:
+def check_centres(centres: int) -> int:
     if check_count("centres", centres) < 2:
         raise ValueError(f"centres must be at least 2, one for each end of the score range, got {centres}")
     return centres
-
-# %% ../../nbs/08_surrogates.ipynb #a30fd6d8
-class SoftBinAPLoss(RankingLoss):
-    """1 - SoftBin AP, averaged over the queries of a batch (Revaud et al. 2019).
-
-    Called as ``loss(embeddings, labels)``; see `RankingLoss` for references and for keeping the query in its own ranking.
-
-    Args:
-        centres: number of bins over the score range [-1, 1], >= 2.
-        include_query: keep each query in its own ranking, as its own first positive (most public code does; it lifts AP).
-        normalize: scale embeddings to length 1 before comparing them.
-        validate: look for NaN and infinity on CUDA too (on a CPU always).
-
-    Raises:
-        ValueError: fewer than two centres.
-    """
-
-    def __init__(self, centres: int = 20, *, include_query: bool = False, normalize: bool = True, validate: bool = False):
-        super().__init__(include_query=include_query, normalize=normalize, validate=validate)
-        self.centres = _check_centres(centres)
-
-    def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
-        return 1 - _soft_bin_ap(scores, target, self.centres)
-
-    def extra_repr(self) -> str:
-        return f"centres={self.centres}, {super().extra_repr()}"

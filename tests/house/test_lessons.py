@@ -53,7 +53,7 @@ RESHAPED = [  # lessons that hold the limits of a lesson: 40 to 70 cells, short 
     "02_average_precision",
     "03_smooth_ap",
     "04_gradient",
-    "05_blackbox", "05b_long_lists", "06_fastap", "08b_beyond_ap",
+    "05_blackbox", "05b_long_lists", "06_fastap", "08_surrogates", "08b_beyond_ap",
     "15_evaluation",
 ]
 

@@ -393,3 +393,16 @@ def test_a_miner_is_refused(loss):
     embeddings, labels = batch()
     with pytest.raises(ValueError, match="no pairs to mine"):
         loss()(embeddings, labels, (torch.tensor([0]),) * 4)
+
+
+def test_calibration_module_follows_the_function_on_a_batch_without_positives():
+    "A loss of pairs: where no image has a partner, the negatives still have a scale."
+    embeddings = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rows, labels = torch.nn.functional.normalize(embeddings, dim=1), torch.arange(6)
+    itself = torch.eye(6, dtype=torch.bool)
+    others = (rows @ rows.T)[~itself].view(6, 5)
+    expected = calibration_loss(others, torch.zeros(6, 5, dtype=torch.bool))
+    assert expected > 0
+    torch.testing.assert_close(CalibrationLoss()(embeddings, labels), expected)
+    torch.testing.assert_close(ROADMAPLoss()(embeddings, labels), expected)
+    torch.testing.assert_close(CalibrationLoss()(embeddings, labels, ref_emb=embeddings, ref_labels=labels, query_index=labels), expected)
