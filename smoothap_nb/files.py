@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ['OutsideError', 'fsync', 'replacing', 'write_atomic', 'is_inside', 'inside', 'data_root']
+__all__ = ["OutsideError", "fsync", "replacing", "write_atomic", "is_inside", "inside", "data_root"]
 
 _COUNTER = itertools.count()  # two threads of a process may write the same file
 _STALE = 3600.0  # seconds after which an unfinished file has lost its writer
@@ -35,7 +35,8 @@ def fsync(path) -> None:
 def replacing(path, durable: bool = True) -> Iterator[Path]:
     """A path beside the target to write to; when the block ends well it takes the target's place, otherwise it is gone.
 
-    A reader meets the old file or the new one. The file's mode follows the umask, whatever wrote it. What a killed writer left
+    A reader meets the old file or the new one. The file's mode follows the umask, whatever wrote it. What a killed
+    writer left
     behind is cleared away an hour later by the next one.
 
     Args:
@@ -112,4 +113,6 @@ def data_root(root=None) -> Path:
     try:
         return Path(root or os.environ.get("SMOOTHAP_DATA") or "~/.cache/smoothap_nb").expanduser()
     except RuntimeError:
-        raise FileNotFoundError("this user has no home folder for a cache: pass root=..., or set SMOOTHAP_DATA to a folder") from None
+        raise FileNotFoundError(
+            "this user has no home folder for a cache: pass root=..., or set SMOOTHAP_DATA to a folder"
+        ) from None

@@ -1,6 +1,7 @@
 """From a file to pixels: which files are pictures, and how any of them becomes upright red, green and blue.
 
-Training, evaluation, search and the report all come through `open_rgb`, so that a picture is the same numbers everywhere.
+Training, evaluation, search and the report all come through `open_rgb`, so that a picture is the same numbers
+everywhere.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from .checks import reason
 from .files import OutsideError, inside
 
-__all__ = ['FORMATS', 'PhotoError', 'readable', 'format_of', 'unreadable', 'walk_pictures', 'to_rgb', 'open_rgb']
+__all__ = ["FORMATS", "PhotoError", "readable", "format_of", "unreadable", "walk_pictures", "to_rgb", "open_rgb"]
 
 
 class PhotoError(ValueError):
@@ -23,8 +24,17 @@ class PhotoError(ValueError):
 
 
 FORMATS = {  # the formats of pixels that we know, by Pillow's name for them -> the endings that files of it bear
-    "JPEG": (".jpg", ".jpeg", ".jfif"), "PNG": (".png",), "WEBP": (".webp",), "BMP": (".bmp",), "GIF": (".gif",), "TIFF": (".tif", ".tiff"),
-    "PPM": (".ppm", ".pgm", ".pbm"), "JPEG2000": (".jp2",), "TGA": (".tga",), "AVIF": (".avif",), "HEIF": (".heic", ".heif"),
+    "JPEG": (".jpg", ".jpeg", ".jfif"),
+    "PNG": (".png",),
+    "WEBP": (".webp",),
+    "BMP": (".bmp",),
+    "GIF": (".gif",),
+    "TIFF": (".tif", ".tiff"),
+    "PPM": (".ppm", ".pgm", ".pbm"),
+    "JPEG2000": (".jp2",),
+    "TGA": (".tga",),
+    "AVIF": (".avif",),
+    "HEIF": (".heic", ".heif"),
 }
 _INSIDE = ("MPO",)  # has no ending of its own: what some cameras put into a .jpg
 _MENDS = {"HEIF": "pip install pillow-heif", "AVIF": "pip install --upgrade pillow"}
@@ -52,13 +62,18 @@ def format_of(name) -> str | None:
 
 
 def unreadable(names: Iterable) -> str:
-    """One sentence on the pictures among some files that this Pillow cannot open: how many, which, and what to install. Empty where there are none."""
+    """One sentence on the pictures among some files that this Pillow cannot open: how many, which, and what to
+    install. Empty where there are none."""
     lacking: dict[str, list[str]] = {}
     for name in names:
         if (kind := format_of(name)) is not None and kind not in readable():
             lacking.setdefault(kind, []).append(str(name))
-    said = [f"{len(files):,} {'picture' if len(files) == 1 else 'pictures'} in the format {kind} ({files[0]}{', ...' if len(files) > 1 else ''}): "
-            f"{_MENDS.get(kind, 'install a Pillow that reads it')}, or convert them" for kind, files in sorted(lacking.items())]
+    said = [
+        f"{len(files):,} {'picture' if len(files) == 1 else 'pictures'} in the format {kind} "
+        f"({files[0]}{', ...' if len(files) > 1 else ''}): "
+        f"{_MENDS.get(kind, 'install a Pillow that reads it')}, or convert them"
+        for kind, files in sorted(lacking.items())
+    ]
     return f"this installation cannot read {'; nor '.join(said)}" if said else ""
 
 
@@ -70,7 +85,8 @@ def walk_pictures(folder, key: Callable | None = None) -> Iterator[str]:
         key: sort key of names; None: as strings. Folders come before what is below them.
 
     Yields:
-        paths relative to the folder, "/" between folders; files of a format that this Pillow cannot open among them (see `unreadable`).
+        paths relative to the folder, "/" between folders; files of a format that this Pillow cannot open among them
+        (see `unreadable`).
     """
     for parent, below, files in os.walk(folder):
         below[:] = sorted((name for name in below if not name.startswith(".")), key=key)
@@ -83,9 +99,12 @@ def walk_pictures(folder, key: Callable | None = None) -> Iterator[str]:
 def to_rgb(image):
     """A PIL picture of any mode as an RGB one, turned as the camera was held.
 
-    Transparent parts become white. Greys of 16 bits are scaled by 65,535. Whole numbers of 32 bits and floating-point greys come without a range:
-    the smallest of 1 (floating point only), 255 and 65,535 that holds the largest value is taken for white, else that value itself; negative
-    values are lifted until the smallest is black, NaN is black, infinity white or black. Colour profiles are not applied.
+    Transparent parts become white. Greys of 16 bits are scaled by 65,535. Whole numbers of 32 bits and floating-point
+    greys come without a range:
+    the smallest of 1 (floating point only), 255 and 65,535 that holds the largest value is taken for white, else that
+    value itself; negative
+    values are lifted until the smallest is black, NaN is black, infinity white or black. Colour profiles are not
+    applied.
 
     Args:
         image: `PIL.Image.Image`; of an animation, its current frame.
@@ -126,7 +145,8 @@ def _eight_bits(image):
 
 
 def open_rgb(path, root=None):
-    """One picture file as a PIL picture: RGB, upright; of an animation the first frame. See `to_rgb` for what becomes of other modes.
+    """One picture file as a PIL picture: RGB, upright; of an animation the first frame. See `to_rgb` for what becomes
+    of other modes.
 
     Args:
         path: the file; relative paths count from `root`.
@@ -136,14 +156,17 @@ def open_rgb(path, root=None):
         `PIL.Image.Image` of mode RGB.
 
     Raises:
-        PhotoError: no such file, a file outside of `root`, one that is empty, damaged, cut short, or no picture; the file is named.
+        PhotoError: no such file, a file outside of `root`, one that is empty, damaged, cut short, or no picture; the
+            file is named.
     """
     from PIL import Image
 
     try:
         path = Path(path).expanduser() if root is None else inside(path, root)
     except OutsideError as error:
-        raise PhotoError(f"{error} and is not read: correct the list of images, or pass the folder that holds all of them as root") from None
+        raise PhotoError(
+            f"{error} and is not read: correct the list of images, or pass the folder that holds all of them as root"
+        ) from None
     try:
         with open(path, "rb") as file, Image.open(file, formats=readable()) as image:
             return to_rgb(image)

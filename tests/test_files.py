@@ -78,7 +78,10 @@ def test_inside_follows_links(tmp_path):
     (tmp_path / "out").mkdir()
     (home / "way").symlink_to(tmp_path / "out")
     (home / "round").symlink_to(home / "in")
-    assert inside("in/x", home) == home.resolve() / "in" / "x" == inside(home / "round" / "x", home) and inside(".", home) == home.resolve()
+    assert (
+        inside("in/x", home) == home.resolve() / "in" / "x" == inside(home / "round" / "x", home)
+        and inside(".", home) == home.resolve()
+    )
     for path in ("../out", "way/x", "/etc/passwd", "in/../../out", str(tmp_path / "homestead")):
         with pytest.raises(OutsideError, match="lies outside of the folder"):
             inside(path, home)

@@ -1,4 +1,5 @@
-"From a file to pixels: every mode with real content, files that cannot be used, and one way for training, search and evaluation."
+"""From a file to pixels: every mode with real content, files that cannot be used, and one way for training, search
+and evaluation."""
 
 import io
 
@@ -23,13 +24,23 @@ def modes() -> dict[str, tuple[Image.Image, str, dict, tuple]]:
     deep = Image.fromarray(np.full((6, 8), 65535, dtype=np.uint16))
     middle = Image.fromarray(np.full((6, 8), 0x8080, dtype=np.uint16))
     return {
-        "rgb png": (red, "PNG", {}, RED), "palette gif": (palette, "GIF", {}, RED), "palette png": (palette, "PNG", {}, RED), "bmp": (red, "BMP", {}, RED),
-        "transparent png": (clear, "PNG", {}, WHITE), "half-transparent webp": (half, "WEBP", {"lossless": True}, (127, 127, 127)),
-        "palette with transparency": (see_through, "PNG", {"transparency": 0}, WHITE), "transparent gif": (see_through, "GIF", {"transparency": 0}, WHITE),
-        "grey": (Image.new("L", (8, 6), 77), "PNG", {}, (77, 77, 77)), "grey with alpha": (Image.new("LA", (8, 6), (0, 0)), "PNG", {}, WHITE),
-        "one bit": (Image.new("1", (8, 6), 1), "PNG", {}, WHITE), "16 bit": (deep, "PNG", {}, WHITE), "16 bit middle": (middle, "TIFF", {}, (128, 128, 128)),
-        "32 bit": (Image.new("I", (8, 6), 65535), "TIFF", {}, WHITE), "floating": (Image.new("F", (8, 6), 1.0), "TIFF", {}, WHITE),
-        "cmyk tiff": (Image.new("CMYK", (8, 6), (0, 0, 0, 0)), "TIFF", {}, WHITE), "cmyk jpeg": (Image.new("CMYK", (8, 6), (0, 0, 0, 0)), "JPEG", {}, WHITE),
+        "rgb png": (red, "PNG", {}, RED),
+        "palette gif": (palette, "GIF", {}, RED),
+        "palette png": (palette, "PNG", {}, RED),
+        "bmp": (red, "BMP", {}, RED),
+        "transparent png": (clear, "PNG", {}, WHITE),
+        "half-transparent webp": (half, "WEBP", {"lossless": True}, (127, 127, 127)),
+        "palette with transparency": (see_through, "PNG", {"transparency": 0}, WHITE),
+        "transparent gif": (see_through, "GIF", {"transparency": 0}, WHITE),
+        "grey": (Image.new("L", (8, 6), 77), "PNG", {}, (77, 77, 77)),
+        "grey with alpha": (Image.new("LA", (8, 6), (0, 0)), "PNG", {}, WHITE),
+        "one bit": (Image.new("1", (8, 6), 1), "PNG", {}, WHITE),
+        "16 bit": (deep, "PNG", {}, WHITE),
+        "16 bit middle": (middle, "TIFF", {}, (128, 128, 128)),
+        "32 bit": (Image.new("I", (8, 6), 65535), "TIFF", {}, WHITE),
+        "floating": (Image.new("F", (8, 6), 1.0), "TIFF", {}, WHITE),
+        "cmyk tiff": (Image.new("CMYK", (8, 6), (0, 0, 0, 0)), "TIFF", {}, WHITE),
+        "cmyk jpeg": (Image.new("CMYK", (8, 6), (0, 0, 0, 0)), "JPEG", {}, WHITE),
         "lab": (Image.new("LAB", (8, 6), (255, 128, 128)), "TIFF", {}, WHITE),
     }
 
@@ -96,8 +107,12 @@ def noise(width, height, seed=0):
 def test_files_that_cannot_be_used_are_named(tmp_path):
     good = io.BytesIO()
     noise(64, 64).save(good, "JPEG")
-    for name, data, says in (("empty.jpg", b"", "is empty"), ("text.png", b"hello " * 50, "no picture"), ("cut.jpg", good.getvalue()[:-900], "damaged"),
-                             ("run.eps", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no picture")):
+    for name, data, says in (
+        ("empty.jpg", b"", "is empty"),
+        ("text.png", b"hello " * 50, "no picture"),
+        ("cut.jpg", good.getvalue()[:-900], "damaged"),
+        ("run.eps", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no picture"),
+    ):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(PhotoError, match=f"{name} cannot be read: .*{says}"):
             open_rgb(name, tmp_path)
@@ -123,7 +138,9 @@ def test_files_outside_of_the_root_are_refused(tmp_path):
 # ---------------------------------------------------------------- real content in every mode
 
 GREY = noise(23, 17).convert("L")
-COLOUR = Image.fromarray(np.kron(np.random.default_rng(1).integers(0, 256, (4, 6, 3)), np.ones((4, 4, 1))).astype(np.uint8))
+COLOUR = Image.fromarray(
+    np.kron(np.random.default_rng(1).integers(0, 256, (4, 6, 3)), np.ones((4, 4, 1))).astype(np.uint8)
+)
 
 
 def lab(picture):
@@ -137,14 +154,26 @@ def sixteen(order):
 
 
 IN_MODES = {  # mode -> the same picture in it, what must come back, grey levels that may be lost
-    "L": (GREY, GREY, 0), "I": (GREY.convert("I"), GREY, 0), "F": (GREY.convert("F"), GREY, 0), "I;16": (sixteen("<u2"), GREY, 0),
-    "I;16B": (sixteen(">u2"), GREY, 0), "F from 0 to 1": (Image.fromarray(np.asarray(GREY, np.float32) / 255), GREY, 0),
+    "L": (GREY, GREY, 0),
+    "I": (GREY.convert("I"), GREY, 0),
+    "F": (GREY.convert("F"), GREY, 0),
+    "I;16": (sixteen("<u2"), GREY, 0),
+    "I;16B": (sixteen(">u2"), GREY, 0),
+    "F from 0 to 1": (Image.fromarray(np.asarray(GREY, np.float32) / 255), GREY, 0),
     "I of 16 bits": (Image.fromarray(np.asarray(GREY).astype(np.int32) * 257), GREY, 0),
     "F of 16 bits": (Image.fromarray(np.asarray(GREY).astype(np.float32) * 257), GREY, 0),
-    "LA": (GREY.convert("LA"), GREY, 0), "La": (GREY.convert("LA").convert("La"), GREY, 0), "1": (GREY.convert("1"), GREY.convert("1"), 0),
-    "RGB": (COLOUR, COLOUR, 0), "RGBA": (COLOUR.convert("RGBA"), COLOUR, 0), "RGBa": (COLOUR.convert("RGBA").convert("RGBa"), COLOUR, 0),
-    "RGBX": (COLOUR.convert("RGBX"), COLOUR, 0), "P": (COLOUR.quantize(64), COLOUR, 0), "PA": (COLOUR.quantize(64).convert("PA"), COLOUR, 0),
-    "CMYK": (COLOUR.convert("CMYK"), COLOUR, 0), "YCbCr": (COLOUR.convert("YCbCr"), COLOUR, 3), "HSV": (COLOUR.convert("HSV"), COLOUR, 8),
+    "LA": (GREY.convert("LA"), GREY, 0),
+    "La": (GREY.convert("LA").convert("La"), GREY, 0),
+    "1": (GREY.convert("1"), GREY.convert("1"), 0),
+    "RGB": (COLOUR, COLOUR, 0),
+    "RGBA": (COLOUR.convert("RGBA"), COLOUR, 0),
+    "RGBa": (COLOUR.convert("RGBA").convert("RGBa"), COLOUR, 0),
+    "RGBX": (COLOUR.convert("RGBX"), COLOUR, 0),
+    "P": (COLOUR.quantize(64), COLOUR, 0),
+    "PA": (COLOUR.quantize(64).convert("PA"), COLOUR, 0),
+    "CMYK": (COLOUR.convert("CMYK"), COLOUR, 0),
+    "YCbCr": (COLOUR.convert("YCbCr"), COLOUR, 3),
+    "HSV": (COLOUR.convert("HSV"), COLOUR, 8),
     "LAB": (lab(COLOUR), COLOUR, 20),
 }
 
@@ -181,7 +210,9 @@ def test_greys_without_a_range():
     assert np.asarray(to_rgb(Image.fromarray(values)))[..., 0].tolist() == [[0, 5, 10], [0, 10, 0]]
     assert np.asarray(to_rgb(Image.fromarray(np.full((2, 2), np.nan, np.float32)))).max() == 0
     assert np.asarray(to_rgb(Image.fromarray(np.array([[0, 10**6]], np.int32))))[..., 0].tolist() == [[0, 255]]
-    dark = Image.frombytes("I;16", (2, 1), np.array([[0, 200]], np.uint16).tobytes())  # dark, and not 8 bits in disguise
+    dark = Image.frombytes(
+        "I;16", (2, 1), np.array([[0, 200]], np.uint16).tobytes()
+    )  # dark, and not 8 bits in disguise
     assert np.asarray(to_rgb(dark))[..., 0].tolist() == [[0, 1]]
 
 
@@ -212,9 +243,12 @@ def test_search_training_and_evaluation_see_the_same_pixels(tmp_path, mode):
 
 # ---------------------------------------------------------------- which files
 
+
 def test_formats_are_listed_once_and_known_by_their_endings():
     endings = [ending for known in FORMATS.values() for ending in known]
-    assert len(set(endings)) == len(endings) and all(ending == ending.lower() and ending[0] == "." for ending in endings)
+    assert len(set(endings)) == len(endings) and all(
+        ending == ending.lower() and ending[0] == "." for ending in endings
+    )
     assert format_of("A.JPG") == "JPEG" and format_of("b.heic") == "HEIF" and format_of("c.txt") is None
     assert {"JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP"} <= set(readable())
 
@@ -229,7 +263,11 @@ def test_walk_is_sorted_relative_and_leaves_hidden_files_out(tmp_path):
 def test_what_cannot_be_read_is_counted_and_named(tmp_path, monkeypatch):
     monkeypatch.setattr(images, "readable", lambda: ("JPEG", "PNG"))
     said = unreadable(["a.heic", "b.jpg", "c.HEIC", "d.avif", "e.txt"])
-    assert "2 pictures in the format HEIF (a.heic, ...)" in said and "pip install pillow-heif" in said and "1 picture in the format AVIF (d.avif)" in said
+    assert (
+        "2 pictures in the format HEIF (a.heic, ...)" in said
+        and "pip install pillow-heif" in said
+        and "1 picture in the format AVIF (d.avif)" in said
+    )
     assert unreadable(["b.jpg", "e.txt"]) == ""
     (tmp_path / "a.heic").write_bytes(b"\0\0\0 ftypheic" + b"\0" * 64)
     with pytest.raises(PhotoError, match="a.heic cannot be read: .*pillow-heif"):

@@ -36,12 +36,21 @@ def batch_picture(sampler, labels, epochs: int = 1, level: int = 0, axes=None, t
             batches += 1
     axes = plt.subplots(1, 2, figsize=(7, 2.8), gridspec_kw={"wspace": 0.12})[1] if axes is None else axes
     shown = axes[0].imshow(meet[:60, :60] / batches, vmin=0, interpolation="nearest")
-    axes[0].set(xlabel=f"label of level {level + 1}", ylabel=f"label of level {level + 1}", title=title or "who meets whom")
+    axes[0].set(
+        xlabel=f"label of level {level + 1}", ylabel=f"label of level {level + 1}", title=title or "who meets whom"
+    )
     axes[0].grid(False)
-    axes[0].figure.colorbar(shown, ax=axes[0], shrink=.8, label="pairs of images per batch")
+    axes[0].figure.colorbar(shown, ax=axes[0], shrink=0.8, label="pairs of images per batch")
     times = np.bincount(used.astype(int) if epochs == 1 else np.rint(used / epochs).astype(int))
-    axes[1].bar(range(len(times)), times, color=["#D55E00" if n == 0 else "#0072B2" for n in range(len(times))], hatch=["//"] + [""] * (len(times) - 1))
-    axes[1].set(xlabel="uses of an image per epoch", ylabel="images", title=f"{np.mean(used > 0):.1%} of the images used")
+    axes[1].bar(
+        range(len(times)),
+        times,
+        color=["#D55E00" if n == 0 else "#0072B2" for n in range(len(times))],
+        hatch=["//"] + [""] * (len(times) - 1),
+    )
+    axes[1].set(
+        xlabel="uses of an image per epoch", ylabel="images", title=f"{np.mean(used > 0):.1%} of the images used"
+    )
     for axis in (axes[0].xaxis, axes[0].yaxis, axes[1].xaxis):
         axis.set_major_locator(plt.MaxNLocator(integer=True))
     return axes

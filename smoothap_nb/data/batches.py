@@ -38,7 +38,8 @@ class BatchSampler:
         raise NotImplementedError
 
     def set_epoch(self, number: int) -> None:
-        "Let the next iteration be that of a given epoch, as in PyTorch's distributed sampler; iterating goes on from there."
+        """Let the next iteration be that of a given epoch, as in PyTorch's distributed sampler; iterating goes on
+        from there."""
         self.next_epoch = whole("the epoch", number, 0)
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -56,11 +57,14 @@ class BatchSampler:
         """
         sizes = {len(batch) for batch in self.epoch(self.next_epoch)}
         if len(sizes) != 1:
-            raise ValueError(f"batches hold {min(sizes)} to {max(sizes)} images here: use DataLoader(..., batch_sampler=sampler)")
+            raise ValueError(
+                f"batches hold {min(sizes)} to {max(sizes)} images here: use DataLoader(..., batch_sampler=sampler)"
+            )
         return sizes.pop()
 
     def single(self) -> SingleImages:
-        "The same images one by one, for `DataLoader(..., sampler=..., batch_size=s.batch_size)`; refused where batches are ragged."
+        """The same images one by one, for `DataLoader(..., sampler=..., batch_size=s.batch_size)`; refused where
+        batches are ragged."""
         return SingleImages(self, self.batch_size)
 
 
@@ -95,10 +99,16 @@ def super_labels(labels, wanted: int) -> dict[int, list[np.ndarray]]:
     "The classes of each super-label, checked: a tree, with at least `wanted` super-labels."
     labels = columns(labels)
     if labels.shape[1] < 2:
-        raise ValueError("this sampler needs labels of two levels, (N, 2) or more, super-label first; use the sampler m_per_class for flat labels")
+        raise ValueError(
+            "this sampler needs labels of two levels, (N, 2) or more, super-label first; use the sampler "
+            "m_per_class for flat labels"
+        )
     found = below(labels)
     if len(found) < wanted:
-        raise ValueError(f"{wanted} super-labels per batch were asked for, but the first column of labels holds {len(found)}: use the sampler m_per_class")
+        raise ValueError(
+            f"{wanted} super-labels per batch were asked for, but the first column of labels holds {len(found)}: "
+            f"use the sampler m_per_class"
+        )
     return found
 
 

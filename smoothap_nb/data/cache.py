@@ -1,8 +1,11 @@
 """A data set of photographs decoded once, into squares of bytes from which batches are cut on the device.
 
-Why not webdataset or FFCV: webdataset streams shards in their own order, and our samplers ask for classes by index; FFCV has both, but
-compiles against OpenCV and libjpeg-turbo at installation, and fixes the crop's random numbers to its own pipeline, where ours must be decided
-by (seed, image, draw) so that a resumed run sees the same pictures. A memory-mapped file of equal squares is a page of code, and decoding,
+Why not webdataset or FFCV: webdataset streams shards in their own order, and our samplers ask for classes by index;
+FFCV has both, but
+compiles against OpenCV and libjpeg-turbo at installation, and fixes the crop's random numbers to its own pipeline,
+where ours must be decided
+by (seed, image, draw) so that a resumed run sees the same pictures. A memory-mapped file of equal squares is a page
+of code, and decoding,
 the costly part, is gone from the second epoch on either way.
 """
 
@@ -28,7 +31,7 @@ from ..images import PhotoError
 from .interface import PictureSet, check_draw, places
 from .photographs import ImageSet
 
-__all__ = ['CacheError', 'DecodedCache', 'cut_boxes', 'onto']
+__all__ = ["CacheError", "DecodedCache", "cut_boxes", "onto"]
 
 
 _BLOCK = 2**26  # bytes between two entries in the state file
@@ -43,7 +46,13 @@ def _fingerprint(dataset: ImageSet, side: int) -> dict:
     names = dataset.relative
     probes = sorted({round(i) for i in np.linspace(0, len(names) - 1, 16)}) if names else []
     sizes = {names[i]: dataset.paths[i].stat().st_size if dataset.paths[i].exists() else -1 for i in probes}
-    return {"version": 1, "side": side, "images": len(names), "files": hashlib.sha256("\n".join(names).encode()).hexdigest(), "bytes": sizes}
+    return {
+        "version": 1,
+        "side": side,
+        "images": len(names),
+        "files": hashlib.sha256("\n".join(names).encode()).hexdigest(),
+        "bytes": sizes,
+    }
 
 
 def _why_not(there: dict, wanted: dict) -> str | None:
@@ -63,7 +72,8 @@ def _why_not(there: dict, wanted: dict) -> str | None:
 class DecodedCache(PictureSet):
     """A data set of photographs, decoded once into squares of bytes, from which batches are cut on the device.
 
-    The folder belongs to one data set, split and side. Building goes on where it was stopped or killed; of several processes that ask
+    The folder belongs to one data set, split and side. Building goes on where it was stopped or killed; of several
+    processes that ask
     for the same cache one builds and the others wait.
 
     Args:
@@ -72,25 +82,34 @@ class DecodedCache(PictureSet):
         side: of the squares in pixels, at least `transform.size`; 3 x side x side bytes per picture.
         workers: threads that decode.
         progress: show a bar while building.
-        damaged_share: share of the pictures that may be unreadable before the build stops. A data set with `photo(i)` decides what takes
+        damaged_share: share of the pictures that may be unreadable before the build stops. A data set with `photo(i)`
+            decides what takes
             their place (an `ImageSet`: another picture of the class), else they are grey.
 
     Attributes:
-        damaged: file -> why it could not be read, of all pictures that came up damaged or missing while the cache was built.
+        damaged: file -> why it could not be read, of all pictures that came up damaged or missing while the cache was
+            built.
 
     Raises:
         CacheError: another data set's cache, too little room, a folder that cannot be written.
         PhotoError: more damaged pictures than `damaged_share` allows.
     """
 
-    def __init__(self, dataset, folder, side: int = 256, workers: int = 4, progress: bool = True, damaged_share: float = 0.0):
+    def __init__(
+        self, dataset, folder, side: int = 256, workers: int = 4, progress: bool = True, damaged_share: float = 0.0
+    ):
         if side < dataset.transform.size:
             raise ValueError(f"side must be at least the pictures' size {dataset.transform.size}, got {side}")
         if len(dataset) == 0:
             raise ValueError("the data set is empty: there is nothing to keep")
         self.dataset, self.folder, self.side = dataset, Path(folder), int(side)
         self.transform, self.rows, self.device = dataset.transform, np.arange(len(dataset)), None
-        self.name, self.split, self.level_names, self.draw = dataset.name, dataset.split, dataset.level_names, dataset.draw
+        self.name, self.split, self.level_names, self.draw = (
+            dataset.name,
+            dataset.split,
+            dataset.level_names,
+            dataset.draw,
+        )
         wanted = _fingerprint(dataset, self.side)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -101,15 +120,24 @@ class DecodedCache(PictureSet):
         except (FileExistsError, NotADirectoryError):
             raise CacheError(f"{folder} is a file, or lies inside one; name a folder for the decoded cache") from None
         except PermissionError as error:
-            raise CacheError(f"{error.filename or folder} cannot be written; name a folder that you may write to for the decoded cache") from None
+            raise CacheError(
+                f"{error.filename or folder} cannot be written; name a folder that you may write to for the decoded "
+                f"cache"
+            ) from None
         except OSError as error:
-            raise CacheError(f"the decoded cache in {folder} cannot be written: {error.strerror or error}. Make room, or name a folder on another disk") from None
+            raise CacheError(
+                f"the decoded cache in {folder} cannot be written: {error.strerror or error}. Make room, or name a "
+                f"folder on another disk"
+            ) from None
         self.damaged = state["damaged"]
         try:
             self._pixels = np.memmap(self.folder / "pixels.u8", np.uint8, "c", shape=(len(dataset), 3, side, side))
             self._sizes = np.fromfile(self.folder / "sizes.i32", np.int32).reshape(len(dataset), 2)
         except (OSError, ValueError):
-            raise CacheError(f"the decoded cache in {folder} is incomplete though it says it is finished; delete the folder and start again") from None
+            raise CacheError(
+                f"the decoded cache in {folder} is incomplete though it says it is finished; delete the folder and "
+                f"start again"
+            ) from None
 
     @property
     def labels(self) -> Tensor:
@@ -184,9 +212,12 @@ class DecodedCache(PictureSet):
             try:
                 whole = torch.empty(self._pixels.shape, dtype=torch.uint8, device=device)
             except torch.cuda.OutOfMemoryError:
-                raise CacheError(f"the squares take {self._pixels.size / 2**30:.1f} GiB, more than is free on {device}: leave them in their file") from None
+                raise CacheError(
+                    f"the squares take {self._pixels.size / 2**30:.1f} GiB, more than is free on {device}: leave "
+                    f"them in their file"
+                ) from None
             for part in range(0, len(whole), 1024):
-                whole[part:part + 1024] = torch.from_numpy(np.array(self._pixels[part:part + 1024])).to(device)
+                whole[part : part + 1024] = torch.from_numpy(np.array(self._pixels[part : part + 1024])).to(device)
             self._pixels = whole
         self._pixels, self.device = self._pixels.to(device), torch.device(device)
         return self
@@ -195,9 +226,16 @@ class DecodedCache(PictureSet):
         "What is there, or a fresh start."
         path = self.folder / "state.json"
         if not path.exists():
-            strangers = [p.name for p in self.folder.iterdir() if p.name not in ("lock", "pixels.u8", "sizes.i32") and not p.name.startswith(".state.json.")]
+            strangers = [
+                p.name
+                for p in self.folder.iterdir()
+                if p.name not in ("lock", "pixels.u8", "sizes.i32") and not p.name.startswith(".state.json.")
+            ]
             if strangers:
-                raise CacheError(f"{self.folder} holds other things ({strangers[0]}, ...); name an empty folder for the decoded cache")
+                raise CacheError(
+                    f"{self.folder} holds other things ({strangers[0]}, ...); name an empty folder for the decoded "
+                    f"cache"
+                )
             return {**wanted, "done": 0, "damaged": {}}
         try:
             state = json.loads(path.read_text(encoding="utf-8"))
@@ -205,7 +243,10 @@ class DecodedCache(PictureSet):
         except (ValueError, KeyError, TypeError):
             refusal = "has a damaged state file"
         if refusal:
-            raise CacheError(f"the decoded cache in {self.folder} {refusal}. Name another folder, or delete this one to build it again")
+            raise CacheError(
+                f"the decoded cache in {self.folder} {refusal}. Name another folder, or delete this one to build it "
+                f"again"
+            )
         return state
 
     def _build(self, state: dict, workers: int, progress: bool, damaged_share: float) -> None:
@@ -218,13 +259,20 @@ class DecodedCache(PictureSet):
         _reserve(pixels, total * cell)
         block = max(1, _BLOCK // cell)
         bar = tqdm(total=total, initial=done, desc="decoding", unit="picture", disable=not progress, dynamic_ncols=True)
-        with bar, ThreadPoolExecutor(max(1, workers)) as pool, open(pixels, "r+b") as store, open(sizes, "r+b" if done else "w+b") as table:
+        with (
+            bar,
+            ThreadPoolExecutor(max(1, workers)) as pool,
+            open(pixels, "r+b") as store,
+            open(sizes, "r+b" if done else "w+b") as table,
+        ):
             try:
                 store.seek(done * cell)
                 table.seek(done * 8)
                 for start in range(done, total, block):
                     stop = min(start + block, total)
-                    for index, (square, size, damage) in zip(range(start, stop), pool.map(self._decode, range(start, stop))):
+                    for index, (square, size, damage) in zip(
+                        range(start, stop), pool.map(self._decode, range(start, stop))
+                    ):
                         store.write(square)
                         table.write(np.array(size, np.int32).tobytes())
                         if damage:
@@ -238,8 +286,11 @@ class DecodedCache(PictureSet):
                     state["damaged"].update(known)
                     write_atomic(self.folder / "state.json", json.dumps(state))
             except OSError as error:
-                raise CacheError(f"the decoded cache could not be written to {self.folder}: {error.strerror or error}. What is done stays "
-                                 f"({state['done']:,} of {total:,} pictures): make room, then start the same command again") from None
+                raise CacheError(
+                    f"the decoded cache could not be written to {self.folder}: {error.strerror or error}. What is "
+                    f"done stays "
+                    f"({state['done']:,} of {total:,} pictures): make room, then start the same command again"
+                ) from None
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 
@@ -259,15 +310,19 @@ def _stop_above(damaged: dict, share: float, total: int) -> None:
     "Stop when more pictures are damaged than was allowed; name them."
     if len(damaged) > share * total:
         named = "; ".join(list(damaged.values())[:3])
-        raise PhotoError(f"{len(damaged)} of {total:,} pictures cannot be read, more than the allowed share {share:g}: {named}")
+        raise PhotoError(
+            f"{len(damaged)} of {total:,} pictures cannot be read, more than the allowed share {share:g}: {named}"
+        )
 
 
 def _reserve(path: Path, size: int) -> None:
     "A file of that size whose room on the disk is taken now, not in the middle of the night."
     there = path.stat().st_blocks * 512 if path.exists() else 0
     free = shutil.disk_usage(path.parent).free
-    short = (f"the decoded cache needs {size / 2**30:.2f} GiB in {path.parent}, and {{:.2f}} GiB are free there: "
-             "make room, name a folder on another disk, or lower the side")
+    short = (
+        f"the decoded cache needs {size / 2**30:.2f} GiB in {path.parent}, and {{:.2f}} GiB are free there: "
+        "make room, name a folder on another disk, or lower the side"
+    )
     if size - there > free:
         raise CacheError(short.format((free + there) / 2**30))
     with open(path, "ab") as file:
@@ -305,7 +360,10 @@ def cut_boxes(squares: Tensor, boxes, mirrored, size: int) -> Tensor:
         (B, C, size, size) float32 in [0, 1], on the squares' device; row by row the same whatever else is in the batch.
     """
     device, finer = squares.device, max(1, round(squares.shape[-1] / size))
-    boxes, backwards = onto(torch.as_tensor(np.asarray(boxes), dtype=torch.float32), device), onto(torch.as_tensor(np.asarray(mirrored)), device)[:, None]
+    boxes, backwards = (
+        onto(torch.as_tensor(np.asarray(boxes), dtype=torch.float32), device),
+        onto(torch.as_tensor(np.asarray(mirrored)), device)[:, None],
+    )
     along = (torch.arange(size * finer, device=device, dtype=torch.float32) + 0.5) / (size * finer)
     x = boxes[:, :1] + boxes[:, 2:3] * torch.where(backwards, 1 - along, along)
     y = boxes[:, 1:2] + boxes[:, 3:] * along

@@ -49,7 +49,9 @@ def check_dataset(name: str, root=None, *, every_picture: bool = False) -> list[
         out.append(("miniature", "note", drawn, f"for results, {info.mend}"))
     listings = _read_all(info, folder, miniature, out)
     for split, listing in listings.items():
-        out += _said(f"{split} tree", lambda: label_tree(listing.names, listing.tree, split, listing.level_names), info.mend)
+        out += _said(
+            f"{split} tree", lambda: label_tree(listing.names, listing.tree, split, listing.level_names), info.mend
+        )
     if "train" in listings:
         out += _apart(info, folder, listings["train"])
         out += _trainable(listings["train"], info.mend)
@@ -92,20 +94,49 @@ def _apart(info: DatasetInfo, folder: Path, train: Listing) -> list[Line]:
 
 
 def _trainable(train: Listing, mend: str) -> list[Line]:
-    "Is there something to rank? At least two classes, with two pictures each; more where some are set aside for validation."
+    """Is there something to rank? At least two classes, with two pictures each; more where some are set aside for
+    validation."""
     classes = Counter(zip(*train.names)) if train.tree == "path" else Counter(train.names[-1])
     pairs, alone = sum(n > 1 for n in classes.values()), sum(n == 1 for n in classes.values())
     if len(classes) < 2:
-        return [("training", "fail", "all training images are of one class, and there is nothing to rank them against", "add a second class")]
+        return [
+            (
+                "training",
+                "fail",
+                "all training images are of one class, and there is nothing to rank them against",
+                "add a second class",
+            )
+        ]
     if pairs < 2:
-        return [("training", "fail", f"{pairs} of {len(classes):,} training classes have two pictures or more: a picture alone has nothing to find",
-                 "add pictures to the classes")]
+        return [
+            (
+                "training",
+                "fail",
+                f"{pairs} of {len(classes):,} training classes have two pictures or more: a picture alone has "
+                f"nothing to find",
+                "add pictures to the classes",
+            )
+        ]
     lines: list[Line] = []
     if alone:
-        lines.append(("training", "note", f"{alone:,} of {len(classes):,} training classes have one picture and are never drawn", ""))
+        lines.append(
+            (
+                "training",
+                "note",
+                f"{alone:,} of {len(classes):,} training classes have one picture and are never drawn",
+                "",
+            )
+        )
     if pairs < 28:
-        lines.append(("training", "note", f"{pairs} classes with two pictures or more: the default batch asks for 28",
-                      f"--set batch.classes={max(2, pairs)}; with validation (validate.every), fewer, for some classes are set aside"))
+        lines.append(
+            (
+                "training",
+                "note",
+                f"{pairs} classes with two pictures or more: the default batch asks for 28",
+                f"--set batch.classes={max(2, pairs)}; with validation (validate.every), fewer, for some classes "
+                f"are set aside",
+            )
+        )
     return lines
 
 
@@ -118,13 +149,15 @@ def _files(split: str, listing: Listing, folder: Path, every_picture: bool, mend
         more = f" ({len(astray):,} such paths in all)" if len(astray) > 1 else ""
         out.append((f"{split} files", "fail", astray_message(path, why, folder, split) + more, mend))
     if listing.left_out:
-        out.append((f"{split} files", "note", f"{len(listing.left_out):,} pictures are left out", unreadable(listing.left_out)))
+        out.append(
+            (f"{split} files", "note", f"{len(listing.left_out):,} pictures are left out", unreadable(listing.left_out))
+        )
     gone = {*missing, *astray}
     present = [path for path in listing.paths if path not in gone]
     if missing:
         fact = f"{len(missing):,} of {len(listing.paths):,} are missing, e.g. {', '.join(missing[:3])}"
         out.append((f"{split} files", "fail", fact, mend))
-    looked = present if every_picture else present[::max(1, len(present) // 16)][:16]
+    looked = present if every_picture else present[:: max(1, len(present) // 16)][:16]
     damaged = []
     for path in looked:
         try:
@@ -135,5 +168,7 @@ def _files(split: str, listing: Listing, folder: Path, every_picture: bool, mend
         fact = f"{len(damaged):,} of {len(looked):,} pictures opened are damaged: {'; '.join(damaged[:3])}"
         out.append((f"{split} files", "fail", fact, mend))
     elif not gone:
-        out.append((f"{split} files", "ok", f"all {len(listing.paths):,} are there, {len(looked):,} of them opened", ""))
+        out.append(
+            (f"{split} files", "ok", f"all {len(listing.paths):,} are there, {len(looked):,} of them opened", "")
+        )
     return out

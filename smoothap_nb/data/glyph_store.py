@@ -15,9 +15,20 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ..files import data_root, write_atomic
-from .drawing import CANVAS, EM, FACES, LIMIT, character_table, draw_face, font_file, lookalikes, select_characters, shrink
+from .drawing import (
+    CANVAS,
+    EM,
+    FACES,
+    LIMIT,
+    character_table,
+    draw_face,
+    font_file,
+    lookalikes,
+    select_characters,
+    shrink,
+)
 
-__all__ = ['GlyphStore', 'build_glyphs', 'glyph_key', 'write_glyphs', 'read_glyphs', 'load_glyphs']
+__all__ = ["GlyphStore", "build_glyphs", "glyph_key", "write_glyphs", "read_glyphs", "load_glyphs"]
 
 
 @dataclass
@@ -56,7 +67,9 @@ def build_glyphs(size: int = 32, progress: bool = True) -> GlyphStore:
     kept, selection = select_characters(faces, rivals)
     table = character_table(kept)
     row = {code: n for n, code in enumerate(table["codes"])}
-    found = sorted((row[code], f, n) for f, face in enumerate(FACES) for n, code in enumerate(codes[face]) if code in row)
+    found = sorted(
+        (row[code], f, n) for f, face in enumerate(FACES) for n, code in enumerate(codes[face]) if code in row
+    )
     images = torch.stack([sized[face][n] for face, n in ((list(FACES)[f], n) for _, f, n in found)])
     character, face, _ = torch.tensor(found).T.contiguous()
     return GlyphStore(images, character.clone(), face.clone(), {**table, "selection": selection})
@@ -130,7 +143,9 @@ def load_glyphs(size: int = 32, root=None) -> GlyphStore:
     root = data_root(root)
     for folder in (root, *root.parents):
         if folder.is_file():
-            raise NotADirectoryError(f"{folder} is a file, and the glyphs need a folder there: move it, pass root=..., or set SMOOTHAP_DATA")
+            raise NotADirectoryError(
+                f"{folder} is a file, and the glyphs need a folder there: move it, pass root=..., or set SMOOTHAP_DATA"
+            )
     path, key = root / f"glyphs-{size}.safetensors", glyph_key(size)
     store, trouble = read_glyphs(path, key)
     if store is not None:
@@ -142,7 +157,10 @@ def load_glyphs(size: int = 32, root=None) -> GlyphStore:
         root.mkdir(parents=True, exist_ok=True)
         write_glyphs(store, path, key)
     except OSError as error:
-        warnings.warn(f"the glyphs cannot be kept in {root} ({error.strerror or error}), so every process draws them again: "
-                      "set SMOOTHAP_DATA to a folder that can be written", stacklevel=3)
+        warnings.warn(
+            f"the glyphs cannot be kept in {root} ({error.strerror or error}), so every process draws them again: "
+            "set SMOOTHAP_DATA to a folder that can be written",
+            stacklevel=3,
+        )
         _IN_MEMORY[key] = store
     return store

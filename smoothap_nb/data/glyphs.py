@@ -1,4 +1,5 @@
-"""Glyphs: a data set for retrieval that needs no download, thousands of characters drawn in matplotlib's own typefaces (lesson 10)."""
+"""Glyphs: a data set for retrieval that needs no download, thousands of characters drawn in matplotlib's own
+typefaces (lesson 10)."""
 
 from __future__ import annotations
 
@@ -19,8 +20,20 @@ from .drawing import FACES, SPLITS, draw_character, font_file, shrink, split_of
 from .glyph_store import load_glyphs
 from .interface import PictureSet, check_draw, class_sizes, places
 
-__all__ = ['FACES', 'SPLITS', 'font_file', 'draw_character', 'shrink', 'distort', 'distortion_keys', 'data_root',
-           'Glyphs', 'glyph_statistics', 'choose_batch', 'glyph_batch']
+__all__ = [
+    "FACES",
+    "SPLITS",
+    "font_file",
+    "draw_character",
+    "shrink",
+    "distort",
+    "distortion_keys",
+    "data_root",
+    "Glyphs",
+    "glyph_statistics",
+    "choose_batch",
+    "glyph_batch",
+]
 
 GLYPH_BATCH = Path(__file__).with_name("glyph_batch.safetensors")
 
@@ -87,7 +100,9 @@ class Glyphs(PictureSet):
             IndexError: an index outside the data set.
         """
         rows = places(indices, len(self)).to(self.images.device)
-        return distort(self.images[rows], distortion_keys(self.identity[rows], self.seed, check_draw(draw)), self.strength)
+        return distort(
+            self.images[rows], distortion_keys(self.identity[rows], self.seed, check_draw(draw)), self.strength
+        )
 
     def subset(self, indices) -> Glyphs:
         """Some of the images, distorted as they are in the whole.
@@ -97,7 +112,9 @@ class Glyphs(PictureSet):
         """
         rows, part = places(indices, len(self)).to(self.images.device), copy.copy(self)
         part.images, part.labels, part.identity = self.images[rows], self.labels[rows], self.identity[rows]
-        part.characters, part._captions, part.faces = ([names[i] for i in rows.tolist()] for names in (self.characters, self._captions, self.faces))
+        part.characters, part._captions, part.faces = (
+            [names[i] for i in rows.tolist()] for names in (self.characters, self._captions, self.faces)
+        )
         return part
 
     @property
@@ -120,8 +137,11 @@ class Glyphs(PictureSet):
 
     def __repr__(self) -> str:
         counts = glyph_statistics(self)
-        return (f"Glyphs({self.split!r}, size={self.size}, strength={self.strength:g}, seed={self.seed}): {counts['images']:,} images of "
-                f"{counts['character']:,} characters in {counts['family']} families and {counts['group']} groups")
+        return (
+            f"Glyphs({self.split!r}, size={self.size}, strength={self.strength:g}, seed={self.seed}): "
+            f"{counts['images']:,} images of "
+            f"{counts['character']:,} characters in {counts['family']} families and {counts['group']} groups"
+        )
 
 
 def glyph_statistics(dataset: Glyphs) -> dict:
@@ -131,17 +151,22 @@ def glyph_statistics(dataset: Glyphs) -> dict:
         dataset: a `Glyphs`.
 
     Returns:
-        images, classes, images_per_class (mean), smallest_class, largest_class; then group, family, character: ids that occur at each level.
+        images, classes, images_per_class (mean), smallest_class, largest_class; then group, family, character: ids
+        that occur at each level.
     """
     return class_sizes(dataset.labels, dataset.level_names)
 
 
-def choose_batch(labels: Tensor, groups: int = 8, families: int = 3, characters: int = 4, images: int = 4, skip: tuple[int, ...] = ()) -> Tensor:
-    """Indices of a batch with every level of the tree in it: the groups with the most families that are large enough, then the first of everything.
+def choose_batch(
+    labels: Tensor, groups: int = 8, families: int = 3, characters: int = 4, images: int = 4, skip: tuple[int, ...] = ()
+) -> Tensor:
+    """Indices of a batch with every level of the tree in it: the groups with the most families that are large enough,
+    then the first of everything.
 
     Args:
         labels: (N, 3) group, family, character.
-        groups, families, characters, images: how many of each; families in each group, characters in each family, and so on.
+        groups, families, characters, images: how many of each; families in each group, characters in each family, and
+            so on.
         skip: groups to leave out.
 
     Returns:
@@ -155,11 +180,18 @@ def choose_batch(labels: Tensor, groups: int = 8, families: int = 3, characters:
     for index, (group, family, character) in enumerate(labels.tolist()):
         of_character.setdefault(character, []).append(index)
         tree.setdefault(group, {}).setdefault(family, {})[character] = None
-    enough = {g: {f: [c for c in cs if len(of_character[c]) >= images] for f, cs in fs.items()} for g, fs in tree.items() if g not in skip}
+    enough = {
+        g: {f: [c for c in cs if len(of_character[c]) >= images] for f, cs in fs.items()}
+        for g, fs in tree.items()
+        if g not in skip
+    }
     enough = {g: [f for f, cs in fs.items() if len(cs) >= characters] for g, fs in enough.items()}
     chosen = sorted((g for g, fs in enough.items() if len(fs) >= families), key=lambda g: (-len(enough[g]), g))[:groups]
     if len(chosen) < groups:
-        raise ValueError(f"only {len(chosen)} groups have {families} families of {characters} characters with {images} images; {groups} were asked for")
+        raise ValueError(
+            f"only {len(chosen)} groups have {families} families of {characters} characters with {images} images; "
+            f"{groups} were asked for"
+        )
     picked = []
     for g in chosen:
         for f in enough[g][:families]:
@@ -181,7 +213,9 @@ def glyph_batch() -> dict:
     """
     path = GLYPH_BATCH
     if not path.exists():
-        raise FileNotFoundError(f"{path} is missing: reinstall smoothap_nb, or make the file with python tools/glyph_batch.py RUN")
+        raise FileNotFoundError(
+            f"{path} is missing: reinstall smoothap_nb, or make the file with python tools/glyph_batch.py RUN"
+        )
     with safe_open(path, "pt") as file:
         out = {key: file.get_tensor(key) for key in ("images", "labels", "trained", "untrained")}
         facts = file.metadata()

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-__all__ = ['DatasetError', 'MissingData', 'RetrievalDataset', 'PictureSet', 'places', 'check_draw', 'class_sizes']
+__all__ = ["DatasetError", "MissingData", "RetrievalDataset", "PictureSet", "places", "check_draw", "class_sizes"]
 
 
 class DatasetError(ValueError):
@@ -23,11 +23,15 @@ class MissingData(DatasetError, FileNotFoundError):
 
 @runtime_checkable
 class RetrievalDataset(Protocol):
-    """The face of a data set: `Glyphs`, `ImageSet` (folders, lists, the papers' sets) and `DecodedCache` have it, and so may yours.
+    """The face of a data set: `Glyphs`, `ImageSet` (folders, lists, the papers' sets) and `DecodedCache` have it, and
+    so may yours.
 
-    A picture is decided by (seed, what it is, draw) alone: the same in any batch, order, process or thread. Whoever writes a data set of their
-    own derives it from `PictureSet` and gives `labels`, `level_names`, `identity` and `raw`; the rest follows. What must be known
-    before there is a data set (its protocols, the transform of a user's own picture, which settings fit) its line in `DATASETS` says.
+    A picture is decided by (seed, what it is, draw) alone: the same in any batch, order, process or thread. Whoever
+    writes a data set of their
+    own derives it from `PictureSet` and gives `labels`, `level_names`, `identity` and `raw`; the rest follows. What
+    must be known
+    before there is a data set (its protocols, the transform of a user's own picture, which settings fit) its line in
+    `DATASETS` says.
 
     Attributes:
         name, split: for messages.
@@ -55,7 +59,8 @@ class RetrievalDataset(Protocol):
         ...
 
     def batch(self, indices, draw: int = 0) -> tuple[Tensor, Tensor]:
-        "Images (B, C, H, W) float32 in [0, 1] and labels (B, L); draw 0 is evaluation's, 1, 2, ... are training's (the epoch + 1)."
+        """Images (B, C, H, W) float32 in [0, 1] and labels (B, L); draw 0 is evaluation's, 1, 2, ... are training's
+        (the epoch + 1)."""
         ...
 
     def raw(self, indices, draw: int = 0) -> Tensor:
@@ -79,7 +84,8 @@ class RetrievalDataset(Protocol):
         ...
 
     def validation(self) -> RetrievalDataset | None:
-        "Classes that the data set itself holds back for validation, or None: a share of the training classes is set aside."
+        """Classes that the data set itself holds back for validation, or None: a share of the training classes is set
+        aside."""
         ...
 
     def statistics(self) -> dict:
@@ -185,7 +191,13 @@ def places(indices, length: int) -> Tensor:
 
 def check_draw(draw) -> int:
     "Refuse a draw that is not a whole number from 0 on."
-    if isinstance(draw, bool) or not isinstance(draw, (int, float)) and not hasattr(draw, "__index__") or draw < 0 or int(draw) != draw:
+    if (
+        isinstance(draw, bool)
+        or not isinstance(draw, (int, float))
+        and not hasattr(draw, "__index__")
+        or draw < 0
+        or int(draw) != draw
+    ):
         raise ValueError(f"draw must be a whole number of at least 0, got {draw!r}")
     return int(draw)
 
@@ -198,11 +210,18 @@ def class_sizes(labels: Tensor, level_names: Sequence[str]) -> dict:
         level_names: what the levels are called.
 
     Returns:
-        images, classes, images_per_class (mean), smallest_class, largest_class; then the number of ids at each level, by its name.
+        images, classes, images_per_class (mean), smallest_class, largest_class; then the number of ids at each level,
+        by its name.
     """
     sizes = labels[:, -1].unique(return_counts=True)[1]
-    return {"images": len(labels), "classes": len(sizes), "images_per_class": len(labels) / max(len(sizes), 1), "smallest_class": int(sizes.min()),
-            "largest_class": int(sizes.max()), **{name: len(labels[:, level].unique()) for level, name in enumerate(level_names)}}
+    return {
+        "images": len(labels),
+        "classes": len(sizes),
+        "images_per_class": len(labels) / max(len(sizes), 1),
+        "smallest_class": int(sizes.min()),
+        "largest_class": int(sizes.max()),
+        **{name: len(labels[:, level].unique()) for level, name in enumerate(level_names)},
+    }
 
 
 Embed = Callable[[RetrievalDataset], Tensor]  # gives (N, D) embeddings of a data set's N images

@@ -14,7 +14,20 @@ from pathlib import Path
 from ..files import is_inside
 from .interface import DatasetError, MissingData
 
-__all__ = ['Listing', 'natural', 'read_lines', 'read_columns', 'read_table', 'look_up', 'astray_message', 'find_missing', 'finest_levels', 'first_with_two_parents', 'check_level', 'AGAIN']
+__all__ = [
+    "Listing",
+    "natural",
+    "read_lines",
+    "read_columns",
+    "read_table",
+    "look_up",
+    "astray_message",
+    "find_missing",
+    "finest_levels",
+    "first_with_two_parents",
+    "check_level",
+    "AGAIN",
+]
 
 AGAIN = "fetch the official list again"
 
@@ -26,7 +39,8 @@ class Listing:
     paths: list[str]  # relative to the root, "/" between folders
     names: list[list[str]]  # one column per level, coarse to fine
     level_names: tuple[str, ...]
-    tree: str = "strict"  # "strict": a class has one parent; "path": a class is its whole path; "split": path, with a warning where names repeat
+    # "strict": a class has one parent; "path": a class is its whole path; "split": path, with a warning where names repeat
+    tree: str = "strict"
     boxes: list[tuple[float, ...]] | None = None  # left, top, width, height of what counts in the picture
     instances: list[str] | None = None  # images with the same name are averaged (video frames)
     left_out: list[str] = field(default_factory=list)  # pictures in a format that this installation cannot read
@@ -41,7 +55,10 @@ def read_lines(root: Path, path: str, mend: str = AGAIN) -> list[str]:
     "The lines of a text file in the root; what is wrong with it is named."
     full = root / path
     if not full.exists():
-        raise MissingData(f"{full} is missing" + (": it belongs to the data set's own archives, unpack all of them" if mend == AGAIN else f": {mend}"))
+        raise MissingData(
+            f"{full} is missing"
+            + (": it belongs to the data set's own archives, unpack all of them" if mend == AGAIN else f": {mend}")
+        )
     if full.is_dir():
         raise DatasetError(f"{full} is a folder, and a list of images is expected there")
     try:
@@ -57,14 +74,20 @@ def read_columns(root: Path, path: str, count: int, header: int = 0, expect: str
     "Columns of a list separated by blanks; the header is checked, empty lines are passed over."
     lines = read_lines(root, path)
     if expect and lines[header - 1].split()[:count] != expect.split():
-        raise DatasetError(f"{root / path} does not begin with the header {expect!r} but with {lines[header - 1][:60]!r}: is it the right file?")
+        raise DatasetError(
+            f"{root / path} does not begin with the header {expect!r} but with {lines[header - 1][:60]!r}: is it "
+            f"the right file?"
+        )
     out: list[list[str]] = [[] for _ in range(count)]
     for number, line in enumerate(lines[header:], header + 1):
         parts = line.split(None, count - 1)
         if not parts:
             continue
         if len(parts) != count:
-            raise DatasetError(f"line {number} of {root / path} has {len(parts)} columns, not {count}: {line[:60]!r}. Fetch the official list again")
+            raise DatasetError(
+                f"line {number} of {root / path} has {len(parts)} columns, not {count}: {line[:60]!r}. Fetch the "
+                f"official list again"
+            )
         for column, part in zip(out, parts):
             column.append(part.strip())
     if not out[0]:
@@ -80,14 +103,19 @@ def read_table(root: Path, file: str, columns: dict[str, str]) -> list[list[str]
     for start in columns.values():
         found = [i for i, name in enumerate(head) if name.lower().startswith(start.lower())]
         if not found:
-            raise DatasetError(f"{root / file} has no column {start!r}, only {', '.join(repr(name) for name in rows[0])}: is it the right file?")
+            raise DatasetError(
+                f"{root / file} has no column {start!r}, only {', '.join(repr(name) for name in rows[0])}: is it "
+                f"the right file?"
+            )
         where.append(found[0])
     out: list[list[str]] = [[] for _ in where]
     for number, row in enumerate(rows[1:], 2):
         if not any(cell.strip() for cell in row):
             continue
         if len(row) <= max(where):
-            raise DatasetError(f"line {number} of {root / file} has {len(row)} columns, not {len(head)}: fetch it again")
+            raise DatasetError(
+                f"line {number} of {root / file} has {len(row)} columns, not {len(head)}: fetch it again"
+            )
         for column, place in zip(out, where):
             column.append(row[place].strip())
     if not out[0]:
@@ -105,7 +133,8 @@ def look_up(root: Path, paths: Sequence[str]) -> tuple[list[str], dict[str, str]
         paths: relative to it, "/" between folders.
 
     Returns:
-        the missing ones, broken links among them, in the order of the list; path -> what is wrong, for absolute paths, those with "..", and links to
+        the missing ones, broken links among them, in the order of the list; path -> what is wrong, for absolute
+        paths, those with "..", and links to
         somewhere outside.
     """
     folders: dict[str, dict[str, bool] | str] = {}
@@ -151,7 +180,10 @@ def _entries(root: Path, folder: str) -> dict[str, bool] | str:
 
 def astray_message(path: str, why: str, root: Path, what: str) -> str:
     "One sentence on a path that leads out of the data set's folder."
-    return f"{what} names {path!r}, {why}: images must lie in {root}. Correct the list, or pass the folder that holds all images as root"
+    return (
+        f"{what} names {path!r}, {why}: images must lie in {root}. Correct the list, or pass the folder that "
+        f"holds all images as root"
+    )
 
 
 def find_missing(root: Path, paths: Sequence[str], what: str = "the list") -> list[str]:
@@ -178,12 +210,14 @@ def finest_levels(listing: Listing, levels: int) -> Listing:
     "The same images with the finest `levels` levels only, 0 = all."
     known = len(listing.names)
     if levels < 0 or levels > known:
-        raise DatasetError(f"data.levels is {levels}, the labels have {known} levels ({', '.join(listing.level_names)}); 0 takes all")
+        raise DatasetError(
+            f"data.levels is {levels}, the labels have {known} levels ({', '.join(listing.level_names)}); 0 takes all"
+        )
     if levels in (0, known):
         return listing
     names = listing.names[-levels:]
     if listing.tree == "path":  # a name alone would not do
-        joined = [" / ".join(parts) for parts in zip(*listing.names[:known - levels + 1])]
+        joined = [" / ".join(parts) for parts in zip(*listing.names[: known - levels + 1])]
         names = [joined, *names[1:]]
     return replace(listing, names=names, level_names=listing.level_names[-levels:])
 
@@ -197,19 +231,30 @@ def first_with_two_parents(column: list[str], parent: list[int]) -> tuple[str, i
     return None
 
 
-def check_level(names: list[list[str]], level: int, parent: list[int], known: list[list[str]], tree: str, what: str,
-                level_names: Sequence[str] = ()) -> None:
+def check_level(
+    names: list[list[str]],
+    level: int,
+    parent: list[int],
+    known: list[list[str]],
+    tree: str,
+    what: str,
+    level_names: Sequence[str] = (),
+) -> None:
     "Refuse an empty name, and (but for paths) a class with two parents."
     called = list(level_names) or [f"level {n + 1}" for n in range(len(names))]
     if "" in names[level]:
         place = names[level].index("") + 1
-        raise DatasetError(f"{what}: image {place} has an empty {called[level]}: every image needs a name at every level")
+        raise DatasetError(
+            f"{what}: image {place} has an empty {called[level]}: every image needs a name at every level"
+        )
     found = first_with_two_parents(names[level], parent) if level and tree != "path" else None
     if found is None:
         return
     name, one, other = found
-    both = (f"{called[level]} {name!r} lies in {called[level - 1]} {known[-1][one]!r} and in {known[-1][other]!r}")
+    both = f"{called[level]} {name!r} lies in {called[level - 1]} {known[-1][one]!r} and in {known[-1][other]!r}"
     if tree == "strict":
-        raise DatasetError(f"{what}: {both}: a class has one parent. Correct the labels, or use the finest level alone "
-                           "(data.levels = 1)")
+        raise DatasetError(
+            f"{what}: {both}: a class has one parent. Correct the labels, or use the finest level alone "
+            "(data.levels = 1)"
+        )
     warnings.warn(f"{what}: {both}, perhaps among others: counted as two classes", stacklevel=3)

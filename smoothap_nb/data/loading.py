@@ -14,7 +14,7 @@ from torch import Tensor
 from .cache import onto
 from .interface import RetrievalDataset
 
-__all__ = ['share_of', 'Batch', 'Prefetcher']
+__all__ = ["share_of", "Batch", "Prefetcher"]
 
 
 def share_of(indices, rank: int, world: int) -> np.ndarray:
@@ -24,6 +24,7 @@ def share_of(indices, rank: int, world: int) -> np.ndarray:
 
 class Batch(NamedTuple):
     "What a `Prefetcher` hands over for one step."
+
     images: Tensor  # (B, C, H, W) float32 in [0, 1], on the device
     labels: Tensor  # (B, L) int64, on the device
     indices: np.ndarray  # (B,) places in the data set
@@ -34,8 +35,10 @@ class Batch(NamedTuple):
 class Prefetcher:
     """Batches of a plan, in order, prepared ahead by threads.
 
-    Any number of workers gives the same pictures. On CUDA the batch is copied from pinned memory while the device works on the one
-    before, as bytes where the data set has them (`raw`), and becomes numbers there (`finish`): squares of a `DecodedCache` are cut on the device. Leaving the loop, an exception
+    Any number of workers gives the same pictures. On CUDA the batch is copied from pinned memory while the device
+    works on the one
+    before, as bytes where the data set has them (`raw`), and becomes numbers there (`finish`): squares of a
+    `DecodedCache` are cut on the device. Leaving the loop, an exception
     and Ctrl-C end the threads; an error in a worker is raised here as it was.
 
     Args:
@@ -52,7 +55,18 @@ class Prefetcher:
         ValueError: counts that do not fit.
     """
 
-    def __init__(self, dataset: RetrievalDataset, plan, steps: int, start: int = 0, workers: int = 4, device=None, rank: int = 0, world: int = 1, ahead: int = 2):
+    def __init__(
+        self,
+        dataset: RetrievalDataset,
+        plan,
+        steps: int,
+        start: int = 0,
+        workers: int = 4,
+        device=None,
+        rank: int = 0,
+        world: int = 1,
+        ahead: int = 2,
+    ):
         if workers < 1 or ahead < 1:
             raise ValueError(f"workers and ahead must be at least 1, got workers={workers}, ahead={ahead}")
         if not 0 <= rank < world:
@@ -87,12 +101,18 @@ class Prefetcher:
         read = (lambda part, draw: (self.dataset.raw(part, draw),)) if on_cuda else self.dataset.batch
         copies = torch.cuda.Stream(self.device) if on_cuda else None
         with ThreadPoolExecutor(self.workers, "reader") as readers, ThreadPoolExecutor(1, "joiner") as joiner:
+
             def begin(step):
                 indices, epoch = self.plan(step)
                 indices = share_of(indices, self.rank, self.world)
                 parts = [p for p in np.array_split(indices, self.workers) if len(p)] or [indices]
                 futures = [readers.submit(read, part, epoch + 1) for part in parts]
-                return joiner.submit(lambda: _joined([future.result() for future in futures], self.device, copies)), futures, indices, epoch
+                return (
+                    joiner.submit(lambda: _joined([future.result() for future in futures], self.device, copies)),
+                    futures,
+                    indices,
+                    epoch,
+                )
 
             waiting, step = deque(), self.start
             try:
@@ -131,7 +151,12 @@ def _joined(parts: list[tuple], device: torch.device, copies) -> tuple[list[Tens
     for pieces in zip(*parts):
         pinned = copies is not None and pieces[0].device.type == "cpu"
         if len(pieces) > 1 or pinned:
-            whole = torch.empty((sum(map(len, pieces)), *pieces[0].shape[1:]), dtype=pieces[0].dtype, device=pieces[0].device, pin_memory=pinned)
+            whole = torch.empty(
+                (sum(map(len, pieces)), *pieces[0].shape[1:]),
+                dtype=pieces[0].dtype,
+                device=pieces[0].device,
+                pin_memory=pinned,
+            )
             torch.cat(pieces, out=whole)
         out.append(whole if len(pieces) > 1 or pinned else pieces[0])
     if copies is None:

@@ -1,4 +1,5 @@
-"""A few hundred small pictures in the exact layout of each benchmark, drawn from typefaces: what reads the miniature reads the real thing."""
+"""A few hundred small pictures in the exact layout of each benchmark, drawn from typefaces: what reads the miniature
+reads the real thing."""
 
 from __future__ import annotations
 
@@ -14,11 +15,21 @@ from .interface import DatasetError
 from .readers import dataset_info
 from .sources import MARKER
 
-__all__ = ["MARKER", "SOP_CATEGORIES", "INSHOP_CATEGORIES", "INAT_CATEGORIES", "DYML_HEADER", "WRITERS", "glyph_photographs", "make_miniature"]
+__all__ = [
+    "MARKER",
+    "SOP_CATEGORIES",
+    "INSHOP_CATEGORIES",
+    "INAT_CATEGORIES",
+    "DYML_HEADER",
+    "WRITERS",
+    "glyph_photographs",
+    "make_miniature",
+]
 
 
 def _glyph_classes(count: int, images: int, groups: int = 4) -> list[tuple[int, int, list[int]]]:
-    "`count` characters with at least `images` pictures: (group, family, rows of Glyphs('all')), evenly from `groups` groups, families together."
+    """`count` characters with at least `images` pictures: (group, family, rows of Glyphs('all')), evenly from
+    `groups` groups, families together."""
     rows: dict[int, list[int]] = {}
     tree: dict[int, dict[int, list[int]]] = {}
     data = _glyphs()
@@ -27,7 +38,10 @@ def _glyph_classes(count: int, images: int, groups: int = 4) -> list[tuple[int, 
             tree.setdefault(group, {}).setdefault(family, []).append(character)
         rows.setdefault(character, []).append(row)
     ink = data.images.float().mean((1, 2)).tolist()  # no dots and dashes
-    tree = {g: {f: [c for c in cs if len(rows[c]) >= images and ink[rows[c][0]] > 20] for f, cs in fs.items()} for g, fs in tree.items()}
+    tree = {
+        g: {f: [c for c in cs if len(rows[c]) >= images and ink[rows[c][0]] > 20] for f, cs in fs.items()}
+        for g, fs in tree.items()
+    }
     size = {g: sum(map(len, fs.values())) for g, fs in tree.items()}
     best = sorted(sorted(size, key=lambda g: (-size[g], g))[:groups])
     quota = [count // groups + (k < count % groups) for k in range(groups)]
@@ -81,12 +95,18 @@ class _Writer:
                 raise ValueError(f"{key} must be a whole number of at least {low}, got {value!r}")
         self.name, self.folder, self.seed, self.files = name, Path(folder).expanduser(), seed, []
         if self.folder.is_file() or (self.folder.is_dir() and any(self.folder.iterdir())):
-            raise DatasetError(f"{self.folder} is {'a file' if self.folder.is_file() else 'not empty'}: name a new or empty folder for the miniature")
+            raise DatasetError(
+                f"{self.folder} is {'a file' if self.folder.is_file() else 'not empty'}: name a new or empty folder "
+                f"for the miniature"
+            )
         held_out = max(4, classes * 3 // 4)
         found = _glyph_classes(classes + held_out, images)
         share = classes / len(found)  # every group gives to both sides
         first = [int((i + 1) * share + 1e-9) > int(i * share + 1e-9) for i in range(len(found))]
-        sized = [(g, f, rows[:images - n % 3 if images - n % 3 >= least else images]) for n, (g, f, rows) in enumerate(found)]  # ragged, as real classes are
+        sized = [
+            (g, f, rows[: images - n % 3 if images - n % 3 >= least else images])
+            for n, (g, f, rows) in enumerate(found)
+        ]  # ragged, as real classes are
         groups = sorted({g for g, _, _ in found})
         families = sorted({f for _, f, _ in found})
         sized = [(groups.index(g), families.index(f), rows) for g, f, rows in sized]
@@ -110,12 +130,36 @@ class _Writer:
         rows = {same: row for _, row, same in self.files}
         photos = dict(zip(rows, glyph_photographs(list(rows.values()), self.seed)))
         for path, _, same in self.files:
-            photos[same].save(self.folder / path, **({"format": "JPEG", "quality": 90} if path.lower().endswith((".jpg", ".jpeg")) else {"format": "PNG"}))
-        self.text(MARKER, [f"A miniature of {self.name}, drawn from typefaces by smoothap_nb (seed {self.seed}): for tests and lessons, not for results."])
+            photos[same].save(
+                self.folder / path,
+                **(
+                    {"format": "JPEG", "quality": 90} if path.lower().endswith((".jpg", ".jpeg")) else {"format": "PNG"}
+                ),
+            )
+        self.text(
+            MARKER,
+            [
+                f"A miniature of {self.name}, drawn from typefaces by smoothap_nb (seed {self.seed}): for tests and "
+                f"lessons, not for results."
+            ],
+        )
         return self.folder
 
 
-SOP_CATEGORIES = ("bicycle", "cabinet", "chair", "coffee_maker", "fan", "kettle", "lamp", "mug", "sofa", "stapler", "table", "toaster")
+SOP_CATEGORIES = (
+    "bicycle",
+    "cabinet",
+    "chair",
+    "coffee_maker",
+    "fan",
+    "kettle",
+    "lamp",
+    "mug",
+    "sofa",
+    "stapler",
+    "table",
+    "toaster",
+)
 
 
 def _write_sop(w: _Writer) -> None:
@@ -139,9 +183,15 @@ def _write_inshop(w: _Writer) -> None:
     rows = []
     for c, (group, _, found) in enumerate(w.train + w.test):
         for k, row in enumerate(found):
-            path = w.photo(f"img/{INSHOP_CATEGORIES[group]}/id_{c + 1:08d}/{k // 4 + 1:02d}_{k % 4 + 1}_{('front', 'side', 'back', 'full')[k % 4]}.jpg", row)
+            path = w.photo(
+                f"img/{INSHOP_CATEGORIES[group]}/id_{c + 1:08d}/{k // 4 + 1:02d}_{k % 4 + 1}_{('front', 'side', 'back', 'full')[k % 4]}.jpg",
+                row,
+            )
             rows.append((path, f"id_{c + 1:08d}", "train" if c < len(w.train) else "query" if k % 2 else "gallery"))
-    w.text("Eval/list_eval_partition.txt", [str(len(rows)), "image_name item_id evaluation_status", *(f"{p:<70}{i} {s}" for p, i, s in rows)])
+    w.text(
+        "Eval/list_eval_partition.txt",
+        [str(len(rows)), "image_name item_id evaluation_status", *(f"{p:<70}{i} {s}" for p, i, s in rows)],
+    )
 
 
 def _write_cub(w: _Writer) -> None:
@@ -149,16 +199,21 @@ def _write_cub(w: _Writer) -> None:
     for c, (group, _, rows) in enumerate(w.train + w.test, 1):
         classes.append(f"{c} {c:03d}.Glyph_{c}")
         for k, row in enumerate(rows):
-            images.append(f"{len(images) + 1} " + w.photo(f"images/{c:03d}.Glyph_{c}/Glyph_{c}_{k:04d}.jpg", row).removeprefix("images/"))
+            images.append(
+                f"{len(images) + 1} "
+                + w.photo(f"images/{c:03d}.Glyph_{c}/Glyph_{c}_{k:04d}.jpg", row).removeprefix("images/")
+            )
             labels.append(f"{len(images)} {c}")
     for file, lines in (("images.txt", images), ("image_class_labels.txt", labels), ("classes.txt", classes)):
         w.text(file, lines)
 
 
 def _write_vehicleid(w: _Writer) -> None:
-    number, lists, models = 0, {}, []
+    number, models = 0, []
     sizes = np.array_split(np.arange(len(w.test)), 3)
-    tests = [[w.test[i] for part in sizes[:k + 1] for i in part] for k in range(3)]  # here the small test set lies within the larger ones
+    tests = [
+        [w.test[i] for part in sizes[: k + 1] for i in part] for k in range(3)
+    ]  # here the small test set lies within the larger ones
     vehicle = {id(c): n for n, c in enumerate(w.train + w.test, 1)}
     photos: dict[int, list[int]] = {}
     for c in w.train + w.test:
@@ -180,9 +235,22 @@ def _write_inat(w: _Writer) -> None:
         lines = []
         for c, (group, family, rows) in enumerate(classes, start):
             name = f"Glyphus minor{c}"
-            categories.append({"id": c, "name": name, "genus": f"Genus{family}", "family": f"Family{group}-{family // 2}",
-                               "order": f"Order{group}-{family // 4}", "class": INAT_CATEGORIES[group], "phylum": f"Phylum{group}", "kingdom": f"Kingdom{group // 2}"})
-            lines += [w.photo(f"train_val2018/{INAT_CATEGORIES[group]}/{c}/{c:04d}{k:028x}.jpg", row) for k, row in enumerate(rows)]
+            categories.append(
+                {
+                    "id": c,
+                    "name": name,
+                    "genus": f"Genus{family}",
+                    "family": f"Family{group}-{family // 2}",
+                    "order": f"Order{group}-{family // 4}",
+                    "class": INAT_CATEGORIES[group],
+                    "phylum": f"Phylum{group}",
+                    "kingdom": f"Kingdom{group // 2}",
+                }
+            )
+            lines += [
+                w.photo(f"train_val2018/{INAT_CATEGORIES[group]}/{c}/{c:04d}{k:028x}.jpg", row)
+                for k, row in enumerate(rows)
+            ]
         w.text(f"Inat_dataset_splits/Inaturalist_{file}_set1.txt", lines)
     w.text("train2018.json", [json.dumps({"info": {"description": "miniature"}, "categories": categories})])
 
@@ -202,7 +270,9 @@ def _write_dyml(w: _Writer) -> None:
         for c, (group, family, rows) in enumerate(w.test, len(w.train)):
             for row in rows:
                 number += 1
-                lines.append(f"{Path(w.photo(f'mini-bmk_all_in_one/imgs/{number}.jpg', row)).name},{c},{family},{group}")
+                lines.append(
+                    f"{Path(w.photo(f'mini-bmk_all_in_one/imgs/{number}.jpg', row)).name},{c},{family},{group}"
+                )
         return w.text("mini-bmk_all_in_one/label.csv", lines)
     for level in ("fine", "middle", "coarse"):
         for part in ("query", "gallery"):
@@ -210,7 +280,7 @@ def _write_dyml(w: _Writer) -> None:
             for c, (group, family, rows) in enumerate(w.test):
                 for k, row in enumerate(rows):
                     if part == "gallery" or k % 3 == 0:  # the gallery holds the queries too
-                        lines.append(f"{len(lines)}.jpg,{ {'fine': c, 'middle': family, 'coarse': group}[level]}")
+                        lines.append(f"{len(lines)}.jpg,{ {'fine': c, 'middle': family, 'coarse': group}[level] }")
                         w.photo(f"bmk_{level}/{part}/{len(lines) - 1}.jpg", row, same=f"{level} {c} {k}")
             w.text(f"bmk_{level}/{part}.csv", lines)
 
@@ -220,7 +290,10 @@ def _write_vggface2(w: _Writer) -> None:
     for part, classes, start in (("train", w.train, 2), ("test", w.test, len(w.train) + 2)):
         lines = []
         for c, (_, _, rows) in enumerate(classes, start):
-            lines += [w.photo(f"{part}/n{c:06d}/{k:04d}_01.jpg", row).removeprefix(f"{part}/") for k, row in enumerate(rows, 1)]
+            lines += [
+                w.photo(f"{part}/n{c:06d}/{k:04d}_01.jpg", row).removeprefix(f"{part}/")
+                for k, row in enumerate(rows, 1)
+            ]
             people.append(f'n{c:06d}, "Glyph_{c}", {len(rows)}, {int(part == "train")}, f')
         w.text(f"{part}_list.txt", lines)
     w.text("meta/identity_meta.csv", people)
@@ -253,19 +326,35 @@ def _write_csv(w: _Writer) -> None:
     lines = ["path,group,family,character,split"]
     for part, classes, start in (("train", w.train, 0), ("test", w.test, len(w.train))):
         for c, (group, family, rows) in enumerate(classes, start):
-            lines += [f"{w.photo(f'photos/{c}_{k}.png', row)},group {group},family {family},character {c},{part}" for k, row in enumerate(rows)]
+            lines += [
+                f"{w.photo(f'photos/{c}_{k}.png', row)},group {group},family {family},character {c},{part}"
+                for k, row in enumerate(rows)
+            ]
     w.text("images.csv", lines)
 
 
-WRITERS = {"sop": _write_sop, "inshop": _write_inshop, "cub": _write_cub, "vehicleid": _write_vehicleid, "inat_base": _write_inat, "inat_full": _write_inat,
-            "dyml_vehicle": _write_dyml, "dyml_animal": _write_dyml, "dyml_product": _write_dyml, "vggface2": _write_vggface2, "ijbc": _write_ijbc,
-            "folder": _write_folder, "csv": _write_csv}
+WRITERS = {
+    "sop": _write_sop,
+    "inshop": _write_inshop,
+    "cub": _write_cub,
+    "vehicleid": _write_vehicleid,
+    "inat_base": _write_inat,
+    "inat_full": _write_inat,
+    "dyml_vehicle": _write_dyml,
+    "dyml_animal": _write_dyml,
+    "dyml_product": _write_dyml,
+    "vggface2": _write_vggface2,
+    "ijbc": _write_ijbc,
+    "folder": _write_folder,
+    "csv": _write_csv,
+}
 
 
 def make_miniature(name: str, folder, *, classes: int = 16, images: int = 6, seed: int = 0) -> Path:
     """A few hundred small pictures in the exact layout of a benchmark, drawn from typefaces.
 
-    A file `MINIATURE.txt` marks the folder. The same arguments give the same bytes (under one version of Pillow and of the typefaces).
+    A file `MINIATURE.txt` marks the folder. The same arguments give the same bytes (under one version of Pillow and
+    of the typefaces).
 
     Args:
         name: a data set of `DATASETS`.

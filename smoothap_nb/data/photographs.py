@@ -13,7 +13,7 @@ from ..images import PhotoError, open_rgb
 from .interface import DatasetError, PictureSet, places
 from .transforms import PhotoTransform
 
-__all__ = ['DamagedImages', 'ImageSet', 'damage_report', 'members']
+__all__ = ["DamagedImages", "ImageSet", "damage_report", "members"]
 
 
 class _Paths(Sequence):
@@ -44,7 +44,7 @@ class _Captions(Sequence):
         names = self.images.class_names[-2:]
         if not names:
             return self.images.relative[index]
-        return ", ".join(known[i] for known, i in zip(names, self.images.labels[index, -len(names):].tolist()))
+        return ", ".join(known[i] for known, i in zip(names, self.images.labels[index, -len(names) :].tolist()))
 
 
 class DamagedImages(DatasetError):
@@ -78,17 +78,36 @@ class ImageSet(PictureSet):
         DamagedImages: while reading, more damaged pictures than that.
     """
 
-    def __init__(self, root, relative: Sequence[str], labels: Tensor, level_names: Sequence[str], class_names: Sequence[Sequence[str]] = (),
-                 transform: Callable | None = None, damaged_share: float = 0.001, boxes: Tensor | None = None, name: str = "images", split: str = ""):
+    def __init__(
+        self,
+        root,
+        relative: Sequence[str],
+        labels: Tensor,
+        level_names: Sequence[str],
+        class_names: Sequence[Sequence[str]] = (),
+        transform: Callable | None = None,
+        damaged_share: float = 0.001,
+        boxes: Tensor | None = None,
+        name: str = "images",
+        split: str = "",
+    ):
         if not 0 <= damaged_share <= 1:
             raise DatasetError(f"damaged_share must lie between 0 and 1, got {damaged_share}")
         self.root, self.relative, self.labels = Path(root), list(relative), labels
         if labels.ndim != 2 or len(labels) != len(self.relative) or labels.shape[1] != len(level_names):
-            raise DatasetError(f"labels must be ({len(self.relative)}, {len(level_names)}), one row per image and one column per level; got {tuple(labels.shape)}")
+            raise DatasetError(
+                f"labels must be ({len(self.relative)}, {len(level_names)}), one row per image and one column per "
+                f"level; got {tuple(labels.shape)}"
+            )
         self.level_names, self.class_names = tuple(level_names), [list(names) for names in class_names]
         self.transform = transform or PhotoTransform()
         self.damaged_share, self.boxes, self.name, self.split, self.draw = damaged_share, boxes, name, split, 0
-        self.identity, self.damaged, self._total, self._classes = torch.arange(len(self.relative)), {}, len(self.relative), None
+        self.identity, self.damaged, self._total, self._classes = (
+            torch.arange(len(self.relative)),
+            {},
+            len(self.relative),
+            None,
+        )
 
     @property
     def paths(self) -> Sequence[Path]:
@@ -112,7 +131,10 @@ class ImageSet(PictureSet):
         right, bottom = min(round(left + width), photo.width), min(round(top + height), photo.height)
         left, top = max(round(left), 0), max(round(top), 0)
         if right <= left or bottom <= top:
-            raise PhotoError(f"{self.root / path}: the box {self.boxes[index].tolist()} lies outside the picture of {photo.width} x {photo.height}")
+            raise PhotoError(
+                f"{self.root / path}: the box {self.boxes[index].tolist()} lies outside the picture of "
+                f"{photo.width} x {photo.height}"
+            )
         return photo.crop((left, top, right, bottom))
 
     def photo(self, index: int):
@@ -135,13 +157,16 @@ class ImageSet(PictureSet):
             self._classes = members(self.labels[:, -1])
         mates = self._classes[int(self.labels[index, -1])]
         place = mates.index(index)
-        for mate in mates[place + 1:] + mates[:place]:
+        for mate in mates[place + 1 :] + mates[:place]:
             try:
                 return self._open(mate)
             except PhotoError as error:
                 self._note(mate, str(error))
-        raise DamagedImages(f"every picture of the class of {self.relative[index]} is missing or damaged: remove the class from the list, or unpack the "
-                            "archive again")
+        raise DamagedImages(
+            f"every picture of the class of {self.relative[index]} is missing or damaged: remove the class from the "
+            f"list, or unpack the "
+            "archive again"
+        )
 
     def _note(self, index: int, why: str) -> None:
         if self.relative[index] in self.damaged:
@@ -149,7 +174,10 @@ class ImageSet(PictureSet):
         self.damaged[self.relative[index]] = why
         if len(self.damaged) > self.damaged_share * self._total:
             raise DamagedImages(damage_report(self.damaged, self._total, self.name, self.damaged_share))
-        warnings.warn(f"{why}; another picture of its class takes its place ({len(self.damaged)} of {self._total:,} so far)", stacklevel=4)
+        warnings.warn(
+            f"{why}; another picture of its class takes its place ({len(self.damaged)} of {self._total:,} so far)",
+            stacklevel=4,
+        )
 
     def raw(self, indices, draw: int = 0) -> Tensor:
         """Several pictures, read and cut one after the other.
@@ -179,13 +207,25 @@ class ImageSet(PictureSet):
             indices: (B,) whole numbers.
         """
         rows = places(indices, len(self))
-        part = ImageSet(self.root, [self.relative[i] for i in rows.tolist()], self.labels[rows], self.level_names, self.class_names, self.transform,
-                        self.damaged_share, None if self.boxes is None else self.boxes[rows], self.name, self.split)
+        part = ImageSet(
+            self.root,
+            [self.relative[i] for i in rows.tolist()],
+            self.labels[rows],
+            self.level_names,
+            self.class_names,
+            self.transform,
+            self.damaged_share,
+            None if self.boxes is None else self.boxes[rows],
+            self.name,
+            self.split,
+        )
         part.identity, part.damaged, part._total, part.draw = self.identity[rows], self.damaged, self._total, self.draw
         return part
 
     def __repr__(self) -> str:
-        levels = ", ".join(f"{len(self.labels[:, level].unique()):,} {name}" for level, name in enumerate(self.level_names))
+        levels = ", ".join(
+            f"{len(self.labels[:, level].unique()):,} {name}" for level, name in enumerate(self.level_names)
+        )
         return f"ImageSet({self.name!r}, {self.split!r}): {len(self):,} images; levels: {levels}"
 
 
@@ -200,6 +240,12 @@ def members(classes: Tensor) -> dict[int, list[int]]:
 def damage_report(damaged: dict[str, str] | Sequence[str], total: int, name: str, share: float) -> str:
     "Counts and names missing or damaged pictures in one sentence."
     why = damaged if isinstance(damaged, dict) else {}
-    first = [path + (f" ({why[path].rsplit(': ', 1)[-1].rsplit(' is ', 1)[-1]})" if path in why else "") for path in list(damaged)[:3]]
-    return (f"{len(damaged):,} of {total:,} pictures of {name} are missing or damaged, more than the share of {share:g} that is allowed (data.damaged_share): "
-            f"{', '.join(first)}{', ...' if len(damaged) > 3 else ''}. Unpack the archive again, or allow more")
+    first = [
+        path + (f" ({why[path].rsplit(': ', 1)[-1].rsplit(' is ', 1)[-1]})" if path in why else "")
+        for path in list(damaged)[:3]
+    ]
+    return (
+        f"{len(damaged):,} of {total:,} pictures of {name} are missing or damaged, more than the share of {share:g} "
+        f"that is allowed (data.damaged_share): "
+        f"{', '.join(first)}{', ...' if len(damaged) > 3 else ''}. Unpack the archive again, or allow more"
+    )

@@ -23,10 +23,12 @@ class Protocol:
         name: "test", "small", "fine", ...
         queries: the images that ask.
         gallery: the images that answer; None: the queries themselves, each without its own row (or see `draws`).
-        groups: (N,) int64; embeddings of queries with one number are averaged to one item (video frames). Only without a gallery.
+        groups: (N,) int64; embeddings of queries with one number are averaged to one item (video frames). Only
+            without a gallery.
         metrics: computed where the caller names none.
         level: column of the labels that decides what is relevant; None: all levels, the first metrics at the finest.
-        draws: above 0: that many times one image of every class, drawn at random, makes the gallery, the others ask; metrics are means over the draws.
+        draws: above 0: that many times one image of every class, drawn at random, makes the gallery, the others ask;
+            metrics are means over the draws.
         seed: of the draws.
         shared: queries may be in the gallery under another name; each leaves its own ranking.
 
@@ -67,7 +69,8 @@ class Protocol:
 
         Args:
             embed: takes a data set of images, returns its embeddings (N, D).
-            metrics: names as in `evaluate`; None: the data set's own. (Cut-offs beyond the size of the gallery are left out of its own ones.)
+            metrics: names as in `evaluate`; None: the data set's own. (Cut-offs beyond the size of the gallery are
+                left out of its own ones.)
             **options: of `evaluate`: ties, memory, device, per_query (not with `draws`), and so on.
 
         Returns:
@@ -77,11 +80,16 @@ class Protocol:
         labels = self._labels(self.queries)
         if self.groups is not None:
             first = torch.full((int(self.groups.max()) + 1,), len(self.groups))
-            first = first.scatter_reduce(0, self.groups, torch.arange(len(self.groups)), "amin")  # where each group begins
+            first = first.scatter_reduce(
+                0, self.groups, torch.arange(len(self.groups)), "amin"
+            )  # where each group begins
             queries, labels = average_groups(queries, self.groups), labels[first]
         if self.draws:
             if options.get("per_query"):
-                raise ValueError(f"protocol {self.name!r} averages {self.draws} draws with different queries: per_query is not defined")
+                raise ValueError(
+                    f"protocol {self.name!r} averages {self.draws} draws with different queries: per_query is not "
+                    f"defined"
+                )
             results = []
             for draw in range(self.draws):
                 ask, answer = self.gallery_draw(draw)
@@ -93,7 +101,15 @@ class Protocol:
         gallery = self.embeddings(embed, self.gallery)
         own = own_rows(self.queries, self.gallery) if self.shared else None
         size = len(gallery) - int(own is not None and bool((own >= 0).any()))
-        return evaluate(queries, labels, gallery, self._labels(self.gallery), self._chosen(metrics, size, labels), query_index=own, **options)
+        return evaluate(
+            queries,
+            labels,
+            gallery,
+            self._labels(self.gallery),
+            self._chosen(metrics, size, labels),
+            query_index=own,
+            **options,
+        )
 
     def _chosen(self, metrics, size: int, labels: Tensor) -> tuple[str, ...]:
         if metrics is not None:
@@ -103,7 +119,9 @@ class Protocol:
         return tuple(m for m in fits if not m.startswith("AP@level") or int(m[8:]) <= depth)
 
 
-def evaluate_protocols(protocols: Sequence[Protocol], embed: Embed, metrics: Sequence[str] | None = None, **options) -> dict[str, dict]:
+def evaluate_protocols(
+    protocols: Sequence[Protocol], embed: Embed, metrics: Sequence[str] | None = None, **options
+) -> dict[str, dict]:
     """All protocols of a benchmark; for DyML their mean too.
 
     Args:

@@ -1,7 +1,9 @@
 """Samplers: what a batch must hold so that there is something to rank (lesson 12).
 
-All have one face. `len(s)` batches in an epoch; `s.epoch(k)` the list of them, a pure function of the seed and k, which is what lets a run resume in the
-middle of an epoch. Iterating gives the epochs one after the other, so that `DataLoader(data, batch_sampler=s)` works; where
+All have one face. `len(s)` batches in an epoch; `s.epoch(k)` the list of them, a pure function of the seed and k,
+which is what lets a run resume in the
+middle of an epoch. Iterating gives the epochs one after the other, so that `DataLoader(data, batch_sampler=s)` works;
+where
 all batches have one size, `DataLoader(data, sampler=s.single(), batch_size=s.batch_size)` does too.
 """
 
@@ -15,19 +17,39 @@ import numpy as np
 from ..checks import ConfigError, nearest
 from .batch_pictures import batch_picture
 from .batches import BatchSampler, some, super_labels, whole
-from .dealing import (batch_statistics, columns, cut_class, deal, divide, epoch_length, members_of, next_on_the_row,
-                      siblings_first)
+from .dealing import (
+    batch_statistics,
+    columns,
+    cut_class,
+    deal,
+    divide,
+    epoch_length,
+    members_of,
+    next_on_the_row,
+    siblings_first,
+)
 from .paired import PairedClassSampler
 from .settings import BatchConfig
 
-__all__ = ["SAMPLERS", "BatchSampler", "MPerClassSampler", "SuperPairSampler", "RandomSuperPairSampler", "HierarchicalSampler",
-           "OfficialMPerClassSampler", "batch_picture", "batch_statistics", "sampler_from_config"]
+__all__ = [
+    "SAMPLERS",
+    "BatchSampler",
+    "MPerClassSampler",
+    "SuperPairSampler",
+    "RandomSuperPairSampler",
+    "HierarchicalSampler",
+    "OfficialMPerClassSampler",
+    "batch_picture",
+    "batch_statistics",
+    "sampler_from_config",
+]
 
 
 class MPerClassSampler(BatchSampler):
     """Batches of `classes` different classes with `images` images of each; a sequence of index arrays for each epoch.
 
-    A class is shuffled and cut into groups of `images`; the last group is filled up from the class's other images. Groups
+    A class is shuffled and cut into groups of `images`; the last group is filled up from the class's other images.
+    Groups
     are dealt to batches at random, no class twice in a batch; a batch that comes out short gets further groups from
     classes it does not hold. A class with fewer images than `images` gives all it has. A class that would fill more
     groups than the epoch has batches gives a different random part of its images in each epoch.
@@ -39,23 +61,35 @@ class MPerClassSampler(BatchSampler):
         seed: decides every draw, together with the epoch's number.
 
     Raises:
-        TypeError, ValueError: sizes or a seed that are no whole numbers, sizes below 2, a seed below 0, fewer classes with two images than
+        TypeError, ValueError: sizes or a seed that are no whole numbers, sizes below 2, a seed below 0, fewer classes
+            with two images than
             `classes` asks for.
     """
 
     def __init__(self, labels, classes: int, images: int = 4, seed: int = 0):
         labels = columns(labels)
         if labels.shape[1] > 1:
-            raise ValueError(f"labels must be a list of integers, got shape {labels.shape}: choose one level, e.g. labels[:, -1]")
-        self.classes, self.images, self.seed = whole("classes", classes, 0), whole("images", images, 0), whole("seed", seed, 0)
+            raise ValueError(
+                f"labels must be a list of integers, got shape {labels.shape}: choose one level, e.g. labels[:, -1]"
+            )
+        self.classes, self.images, self.seed = (
+            whole("classes", classes, 0),
+            whole("images", images, 0),
+            whole("seed", seed, 0),
+        )
         if classes < 2 or images < 2:
-            raise ValueError(f"a batch needs at least 2 classes and 2 images of each, got classes={classes}, images={images}")
+            raise ValueError(
+                f"a batch needs at least 2 classes and 2 images of each, got classes={classes}, images={images}"
+            )
         known = members_of(labels[:, 0])
         self.members = [m for m in known if len(m) > 1]
         self.alone = len(known) - len(self.members)  # a class of one has no positive to find
         if len(self.members) < classes:
-            raise ValueError(f"{classes} classes per batch were asked for, but only {len(self.members)} classes have two images or more "
-                             f"({self.alone} have one): lower batch.classes, or add images")
+            raise ValueError(
+                f"{classes} classes per batch were asked for, but only {len(self.members)} classes have two images "
+                f"or more "
+                f"({self.alone} have one): lower batch.classes, or add images"
+            )
         groups = np.array([-(-len(m) // images) for m in self.members])
         self.batches = epoch_length(groups, classes)
         self.groups = np.minimum(groups, self.batches)
@@ -68,7 +102,9 @@ class MPerClassSampler(BatchSampler):
         "The batches of one epoch, decided by the seed and the epoch's number."
         rng = np.random.default_rng([self.seed, whole("the epoch", number, 0)])
         batches: list[list[np.ndarray]] = [[] for _ in range(self.batches)]
-        held, room = deal(self.groups, self.batches, self.classes, rng, lambda c, chosen: self._give(c, chosen, batches, rng))
+        held, room = deal(
+            self.groups, self.batches, self.classes, rng, lambda c, chosen: self._give(c, chosen, batches, rng)
+        )
         for batch in np.flatnonzero(room > 0):
             others = np.setdiff1d(np.arange(len(self.members)), held[batch], assume_unique=True)
             for c in rng.choice(others, room[batch], replace=False):
@@ -81,36 +117,47 @@ class MPerClassSampler(BatchSampler):
 
 
 class SuperPairSampler(BatchSampler):
-    """FastAP's batches as published: half from each of two super-labels, through cursors that wrap (Cakir et al. 2019; kunhe/FastAP-metric-learning).
+    """FastAP's batches as published: half from each of two super-labels, through cursors that wrap (Cakir et al.
+    2019; kunhe/FastAP-metric-learning).
 
-    In each epoch the classes of every super-label are shuffled (and the images of each class), and all their images put in a row; every pair of super-labels, in random
-    order, gives `per_pair` batches, each the next batch/2 images of either row. No image comes twice in a batch: a super-label with
+    In each epoch the classes of every super-label are shuffled (and the images of each class), and all their images
+    put in a row; every pair of super-labels, in random
+    order, gives `per_pair` batches, each the next batch/2 images of either row. No image comes twice in a batch: a
+    super-label with
     fewer than batch/2 images gives each once.
 
     Args:
         labels: (N, L) integers, L >= 2, coarse to fine; the first column is the super-label.
         batch: images in a batch, even, at least 4.
-        per_pair: batches of each pair; the authors' 5 on Stanford Online Products, 2 on In-Shop. 0: ceil(2 n / batch), n images
+        per_pair: batches of each pair; the authors' 5 on Stanford Online Products, 2 on In-Shop. 0: ceil(2 n /
+            batch), n images
             under the pair's larger partner (under the other one, with `background`).
-        background: a super-label that is one half of every batch, as the authors pair PKU VehicleID's vehicles without a known model
+        background: a super-label that is one half of every batch, as the authors pair PKU VehicleID's vehicles
+            without a known model
             (0) with each known model, with per_pair = 0.
         seed: decides every draw, together with the epoch's number.
 
     Raises:
-        TypeError, ValueError: flat labels, fewer than two super-labels, a batch that is odd or too small, an unknown background.
+        TypeError, ValueError: flat labels, fewer than two super-labels, a batch that is odd or too small, an unknown
+            background.
     """
 
     def __init__(self, labels, batch: int, per_pair: int = 5, background: int | None = None, seed: int = 0):
         batch, per_pair, seed = whole("batch", batch, 1), whole("per_pair", per_pair, 0), whole("seed", seed, 0)
         if batch < 4 or batch % 2:
-            raise ValueError(f"batch must be even and at least 4, half of it from each of two super-labels; got {batch}")
+            raise ValueError(
+                f"batch must be even and at least 4, half of it from each of two super-labels; got {batch}"
+            )
         self.below, self.half, self.seed = super_labels(labels, 2), batch // 2, seed
         if background is not None and background not in self.below:
             raise ValueError(f"background = {background} is no super-label; there are {some(self.below)}")
         names = [s for s in self.below if s != background]
         self.pairs = list(combinations(names, 2)) if background is None else [(background, s) for s in names]
         sizes = {s: sum(map(len, classes)) for s, classes in self.below.items()}
-        self.per_pair = [per_pair or -(-(sizes[b] if background is not None else max(sizes[a], sizes[b])) // self.half) for a, b in self.pairs]
+        self.per_pair = [
+            per_pair or -(-(sizes[b] if background is not None else max(sizes[a], sizes[b])) // self.half)
+            for a, b in self.pairs
+        ]
 
     def __len__(self) -> int:
         "Batches in an epoch."
@@ -119,20 +166,30 @@ class SuperPairSampler(BatchSampler):
     def epoch(self, number: int = 0) -> list[np.ndarray]:
         "The batches of one epoch, decided by the seed and the epoch's number."
         rng = np.random.default_rng([self.seed, whole("the epoch", number, 0)])
-        rows = {s: np.concatenate([rng.permutation(classes[i]) for i in rng.permutation(len(classes))]) for s, classes in self.below.items()}
+        rows = {
+            s: np.concatenate([rng.permutation(classes[i]) for i in rng.permutation(len(classes))])
+            for s, classes in self.below.items()
+        }
         cursor = dict.fromkeys(rows, 0)
 
         def take(s):
             images, cursor[s] = next_on_the_row(rows[s], cursor[s], self.half)
             return images
 
-        return [np.concatenate([take(a), take(b)]) for p in rng.permutation(len(self.pairs)) for a, b in [self.pairs[p]] for _ in range(self.per_pair[p])]
+        return [
+            np.concatenate([take(a), take(b)])
+            for p in rng.permutation(len(self.pairs))
+            for a, b in [self.pairs[p]]
+            for _ in range(self.per_pair[p])
+        ]
 
 
 class RandomSuperPairSampler(BatchSampler):
-    """Batches from a few super-labels with fresh draws, `images` of each class: FastAP's scheme as re-implemented in libraries.
+    """Batches from a few super-labels with fresh draws, `images` of each class: FastAP's scheme as re-implemented in
+    libraries.
 
-    Every combination of `super_classes` super-labels gives `per_pair` batches; the order of the batches is random. The classes of a batch
+    Every combination of `super_classes` super-labels gives `per_pair` batches; the order of the batches is random.
+    The classes of a batch
     are divided evenly among its super-labels; one that has too few classes gives all, and the others make up for it.
 
     Args:
@@ -148,20 +205,35 @@ class RandomSuperPairSampler(BatchSampler):
     """
 
     def __init__(self, labels, classes: int, images: int = 4, super_classes: int = 2, per_pair: int = 5, seed: int = 0):
-        for name, value in (("classes", classes), ("images", images), ("super_classes", super_classes), ("per_pair", per_pair), ("seed", seed)):
+        for name, value in (
+            ("classes", classes),
+            ("images", images),
+            ("super_classes", super_classes),
+            ("per_pair", per_pair),
+            ("seed", seed),
+        ):
             whole(name, value, 0)
         if super_classes < 2 or classes < super_classes or images < 2 or per_pair < 1:
-            raise ValueError("a batch needs at least 2 super-labels, a class of each, 2 images of a class, and every combination a batch; got "
-                             f"super_classes={super_classes}, classes={classes}, images={images}, per_pair={per_pair}")
+            raise ValueError(
+                "a batch needs at least 2 super-labels, a class of each, 2 images of a class, and every combination "
+                "a batch; got "
+                f"super_classes={super_classes}, classes={classes}, images={images}, per_pair={per_pair}"
+            )
         self.below = super_labels(labels, super_classes)
         count = comb(len(self.below), super_classes)
         if count * per_pair > 10**6:
-            raise ValueError(f"{len(self.below)} super-labels have {count:,} combinations of {super_classes}, {per_pair} batches each: too long an "
-                             "epoch; lower super_classes or use the sampler hierarchical")
+            raise ValueError(
+                f"{len(self.below)} super-labels have {count:,} combinations of {super_classes}, {per_pair} batches "
+                f"each: too long an "
+                "epoch; lower super_classes or use the sampler hierarchical"
+            )
         smallest = sorted((len(c), s) for s, c in self.below.items())[:super_classes]
         if sum(n for n, _ in smallest) < classes:
-            raise ValueError(f"{classes} classes per batch were asked for, but the super-labels {some(s for _, s in smallest)} have only "
-                             f"{sum(n for n, _ in smallest)} together: lower batch.classes, or use the sampler hierarchical")
+            raise ValueError(
+                f"{classes} classes per batch were asked for, but the super-labels {some(s for _, s in smallest)} "
+                f"have only "
+                f"{sum(n for n, _ in smallest)} together: lower batch.classes, or use the sampler hierarchical"
+            )
         self.classes, self.images, self.seed = classes, images, seed
         self.combinations, self.per_pair = list(combinations(self.below, super_classes)), per_pair
 
@@ -178,14 +250,18 @@ class RandomSuperPairSampler(BatchSampler):
     def _batch(self, names, rng) -> np.ndarray:
         names = [names[i] for i in rng.permutation(len(names))]
         counts = divide(self.classes, [len(self.below[s]) for s in names])
-        chosen = [self.below[s][i] for s, n in zip(names, counts) for i in rng.choice(len(self.below[s]), n, replace=False)]
+        chosen = [
+            self.below[s][i] for s, n in zip(names, counts) for i in rng.choice(len(self.below[s]), n, replace=False)
+        ]
         return np.concatenate([rng.permutation(images)[: self.images] for images in chosen])
 
 
 class HierarchicalSampler(BatchSampler):
-    """Batches that hold siblings at every level of the label tree: coarse nodes first, then nodes below them, then classes.
+    """Batches that hold siblings at every level of the label tree: coarse nodes first, then nodes below them, then
+    classes.
 
-    Exactly `classes` classes in a batch, `images` of each (all it has, where a class has fewer), no image twice. Nodes are drawn with a
+    Exactly `classes` classes in a batch, `images` of each (all it has, where a class has fewer), no image twice.
+    Nodes are drawn with a
     probability proportional to the groups of images not yet used in this epoch; an epoch is as long as it takes to
     use all groups once if none had to be used twice.
 
@@ -193,12 +269,14 @@ class HierarchicalSampler(BatchSampler):
         labels: (N, L) integers, coarse to fine (with L = 1 all classes are siblings).
         classes: classes in a batch, at least 2.
         images: images of each, at least 2.
-        super_classes: nodes of the coarsest level in a batch, at least 1. Below, a node that has to give k classes over d levels gives
+        super_classes: nodes of the coarsest level in a batch, at least 1. Below, a node that has to give k classes
+            over d levels gives
             them through k^(1/d) children, at least 2.
         seed: decides every draw, together with the epoch's number.
 
     Raises:
-        TypeError, ValueError: fewer classes in the data than in a batch, labels that are no tree, sizes that do not fit.
+        TypeError, ValueError: fewer classes in the data than in a batch, labels that are no tree, sizes that do not
+            fit.
     """
 
     def __init__(self, labels, classes: int, images: int = 4, super_classes: int = 2, seed: int = 0):
@@ -206,12 +284,17 @@ class HierarchicalSampler(BatchSampler):
         for name, value in (("classes", classes), ("images", images), ("super_classes", super_classes), ("seed", seed)):
             whole(name, value, 0)
         if classes < 2 or images < 2 or not 1 <= super_classes <= classes:
-            raise ValueError(f"a batch needs at least 2 classes, 2 images of each and 1 to `classes` super-labels; got classes={classes}, "
-                             f"images={images}, super_classes={super_classes}")
+            raise ValueError(
+                f"a batch needs at least 2 classes, 2 images of each and 1 to `classes` super-labels; got "
+                f"classes={classes}, "
+                f"images={images}, super_classes={super_classes}"
+            )
         rows, inverse = np.unique(labels, axis=0, return_inverse=True)
         self.members = members_of(inverse.ravel())
         if len(rows) < classes:
-            raise ValueError(f"{classes} classes per batch were asked for, but there are only {len(rows)}: lower batch.classes")
+            raise ValueError(
+                f"{classes} classes per batch were asked for, but there are only {len(rows)}: lower batch.classes"
+            )
         self.classes, self.images, self.super_classes, self.seed = classes, images, super_classes, seed
         self.groups = np.array([-(-len(m) // images) for m in self.members])
         self.tree = _Node(rows, 0, len(rows), 0)
@@ -225,7 +308,10 @@ class HierarchicalSampler(BatchSampler):
         rng = np.random.default_rng([self.seed, whole("the epoch", number, 0)])
         left = self.groups.astype(float)  # groups of each class not yet given
         queues = [rng.permutation(m) for m in self.members]
-        return [np.concatenate([self._group(c, queues, left, rng) for c in self._walk(self.tree, self.classes, left, rng)]) for _ in range(len(self))]
+        return [
+            np.concatenate([self._group(c, queues, left, rng) for c in self._walk(self.tree, self.classes, left, rng)])
+            for _ in range(len(self))
+        ]
 
     def _group(self, c: int, queues: list, left: np.ndarray, rng) -> np.ndarray:
         "The next images of a class; when none are left, or too few, the first ones of a new shuffle fill up."
@@ -234,13 +320,15 @@ class HierarchicalSampler(BatchSampler):
         if len(got) < m:
             again = rng.permutation(self.members[c])
             again = again[~np.isin(again, got)]
-            got, queues[c] = np.concatenate([got, again[: m - len(got)]]), again[m - len(got):]
+            got, queues[c] = np.concatenate([got, again[: m - len(got)]]), again[m - len(got) :]
         left[c] = max(0.0, left[c] - 1)
         return got
 
     def _walk(self, node: _Node, count: int, left: np.ndarray, rng) -> list[int]:
         "`count` different classes below a node."
-        weights = np.add.reduceat(left[: node.starts[-1]], node.starts[:-1]) + 1e-3 * node.sizes  # what is used up can still come, seldom
+        weights = (
+            np.add.reduceat(left[: node.starts[-1]], node.starts[:-1]) + 1e-3 * node.sizes
+        )  # what is used up can still come, seldom
         order = siblings_first(weights, rng)
         if node.height == 1:
             return node.starts[order[:count]].tolist()
@@ -252,20 +340,27 @@ class HierarchicalSampler(BatchSampler):
 
 
 class _Node:
-    "A node of the label tree, whose classes are consecutive rows: where its children start (and where the last one ends), and how many classes each has."
+    """A node of the label tree, whose classes are consecutive rows: where its children start (and where the last one
+    ends), and how many classes each has."""
 
     def __init__(self, rows: np.ndarray, first: int, last: int, depth: int):
         self.depth, self.height = depth, rows.shape[1] - depth
         cuts = first + 1 + np.flatnonzero(np.diff(rows[first:last, depth]))
         self.starts = np.concatenate([[first], cuts, [last]])
         self.sizes = np.diff(self.starts)
-        self.children = [_Node(rows, a, b, depth + 1) for a, b in zip(self.starts[:-1], self.starts[1:])] if self.height > 1 else []
+        self.children = (
+            [_Node(rows, a, b, depth + 1) for a, b in zip(self.starts[:-1], self.starts[1:])] if self.height > 1 else []
+        )
+
 
 class OfficialMPerClassSampler(BatchSampler):
-    """The sampler of the Smooth-AP authors' code, quirks included (Andrew-Brown1/Smooth_AP, `TrainDatasetsmoothap.reshuffle`).
+    """The sampler of the Smooth-AP authors' code, quirks included (Andrew-Brown1/Smooth_AP,
+    `TrainDatasetsmoothap.reshuffle`).
 
-    One order of the classes per epoch; each batch takes the next `images` images of the first `classes` classes in that order that still
-    have so many; the epoch ends when a batch cannot be filled; the batches are then shuffled. The number of batches depends on the
+    One order of the classes per epoch; each batch takes the next `images` images of the first `classes` classes in
+    that order that still
+    have so many; the epoch ends when a batch cannot be filled; the batches are then shuffled. The number of batches
+    depends on the
     order: the length is that of epoch 0; an epoch that falls short goes on with a new shuffle, a longer one is cut.
 
     Args:
@@ -286,13 +381,18 @@ class OfficialMPerClassSampler(BatchSampler):
         for name, value in (("classes", classes), ("images", images), ("seed", seed)):
             whole(name, value, 0)
         if classes < 2 or images < 2:
-            raise ValueError(f"a batch needs at least 2 classes and 2 images of each, got classes={classes}, images={images}")
+            raise ValueError(
+                f"a batch needs at least 2 classes and 2 images of each, got classes={classes}, images={images}"
+            )
         self.members = members_of(np.unique(labels, axis=0, return_inverse=True)[1].ravel())
         small = [m for m in self.members if len(m) < images]
         self.never_seen = np.sort(np.concatenate(small)) if small else np.array([], dtype=np.int64)
         if len(self.members) - len(small) < classes:
-            raise ValueError(f"{classes} classes with {images} images were asked for, but only {len(self.members) - len(small)} classes have so many: "
-                             "lower batch.classes or batch.images, or use the sampler m_per_class")
+            raise ValueError(
+                f"{classes} classes with {images} images were asked for, but only {len(self.members) - len(small)} "
+                f"classes have so many: "
+                "lower batch.classes or batch.images, or use the sampler m_per_class"
+            )
         self.classes, self.images, self.seed = classes, images, seed
         self._length = len(self._shuffle(np.random.default_rng([seed, 0])))
 
@@ -318,14 +418,19 @@ class OfficialMPerClassSampler(BatchSampler):
         full = np.array([len(images[c]) // self.images for c in order])  # groups that each class can still give
         given, batches = np.zeros_like(full), []
         while len(first := np.flatnonzero(full > given)[: self.classes]) == self.classes:
-            batches.append(np.concatenate([images[order[i]][given[i] * self.images:(given[i] + 1) * self.images] for i in first]))
+            batches.append(
+                np.concatenate([images[order[i]][given[i] * self.images : (given[i] + 1) * self.images] for i in first])
+            )
             given[first] += 1
         return [batches[i] for i in rng.permutation(len(batches))]
 
 
 SAMPLERS = {  # name in an experiment -> what it is
-    "m_per_class": MPerClassSampler, "super_pairs": SuperPairSampler, "super_pairs_random": RandomSuperPairSampler,
-    "hierarchical": HierarchicalSampler, "m_per_class_official": OfficialMPerClassSampler,
+    "m_per_class": MPerClassSampler,
+    "super_pairs": SuperPairSampler,
+    "super_pairs_random": RandomSuperPairSampler,
+    "hierarchical": HierarchicalSampler,
+    "m_per_class_official": OfficialMPerClassSampler,
 }
 
 
@@ -353,7 +458,9 @@ def sampler_from_config(batch: BatchConfig, labels, seed: int = 0):
         if name == "super_pairs":
             return SuperPairSampler(labels, batch.classes * batch.images, batch.per_pair, seed=seed)
         if name == "super_pairs_random":
-            return RandomSuperPairSampler(labels, batch.classes, batch.images, batch.super_classes, batch.per_pair, seed)
+            return RandomSuperPairSampler(
+                labels, batch.classes, batch.images, batch.super_classes, batch.per_pair, seed
+            )
         if name == "paired_classes":  # two super-labels, |P| of each class; plain code, in data/paired.py
             return PairedClassSampler(labels, batch.classes, batch.images, batch.per_pair, seed)
         if name == "hierarchical":

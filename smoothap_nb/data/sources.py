@@ -21,7 +21,17 @@ from .protocols import Protocol
 from .settings import DataConfig
 from .transforms import ImageTransform, PhotoTransform
 
-__all__ = ["MARKER", "TREE", "Count", "DatasetInfo", "OpenSets", "sure", "recalls", "all_against_all", "queries_and_gallery"]
+__all__ = [
+    "MARKER",
+    "TREE",
+    "Count",
+    "DatasetInfo",
+    "OpenSets",
+    "sure",
+    "recalls",
+    "all_against_all",
+    "queries_and_gallery",
+]
 
 MARKER = "MINIATURE.txt"  # lies in a miniature's folder, so that nobody takes it for the real thing
 TREE = ("H-AP", "ASI", "NDCG")  # measures of hierarchical labels
@@ -42,11 +52,12 @@ class Count:
         return f"{self.source}: " + " of ".join(filter(None, known))
 
     def agrees(self, images: int, classes: tuple[int, ...]) -> bool:
-        "Is this what was counted? Numbers that a paper rounded agree within 50 images; fewer levels than the source counts agree."
+        """Is this what was counted? Numbers that a paper rounded agree within 50 images; fewer levels than the source
+        counts agree."""
         wanted = self.classes if isinstance(self.classes, tuple) else (self.classes,)
         room = 50 if "rounded" in self.source else 0
         near = self.images is None or abs(images - self.images) <= room
-        return near and (self.classes is None or len(wanted) > len(classes) or wanted == classes[-len(wanted):])
+        return near and (self.classes is None or len(wanted) > len(classes) or wanted == classes[-len(wanted) :])
 
 
 def sure(images: int, classes, source: str) -> tuple[Count, ...]:
@@ -107,7 +118,8 @@ class DatasetInfo:
         read: (root, split) -> `Listing`; None where nothing is read.
         splits: the splits that `read` knows.
         tests: (open sets, this line, settings, seed) -> protocols.
-        apart: (this line, root, the training listing or None) -> names of the classes of either split, which must not meet; None: apart by rule.
+        apart: (this line, root, the training listing or None) -> names of the classes of either split, which must not
+            meet; None: apart by rule.
         made_of: test, as the counts call it -> the splits it is made of.
         kinds: protocols that can be asked for by `data.protocol`.
         own: pictures of one's own, with no official list to compare with.
@@ -151,20 +163,32 @@ class DatasetInfo:
         fetch = f"Get {self.title}: {self.source}"
         for folder in (given, *given.parents):
             if folder.is_file():
-                raise DatasetError(f"{folder} is a file, and {self.title} is a folder"
-                                   + (": name the folder that holds it" if self.own else ". Unpack the archive and name the folder it makes"))
+                raise DatasetError(
+                    f"{folder} is a file, and {self.title} is a folder"
+                    + (
+                        ": name the folder that holds it"
+                        if self.own
+                        else ". Unpack the archive and name the folder it makes"
+                    )
+                )
         if not given.exists():
-            raise MissingData(f"there is no folder {given} for {self.title}: pass root=... (data.root, --root). {fetch}")
+            raise MissingData(
+                f"there is no folder {given} for {self.title}: pass root=... (data.root, --root). {fetch}"
+            )
         for folder in [given] + ([given / self.folder] if self.folder else []):
             if not self._lacking(folder):
                 return folder
         lacking = self._lacking(given)
         wrong = "is not the folder of" if len(lacking) == len(self.layout) else "is incomplete for"
         listed = ", ".join(lacking[:4]) + (", ..." if len(lacking) > 4 else "")
-        raise MissingData(f"{given} {wrong} {self.title}: {listed} {'is' if len(lacking) == 1 else 'are'} missing. {fetch}")
+        raise MissingData(
+            f"{given} {wrong} {self.title}: {listed} {'is' if len(lacking) == 1 else 'are'} missing. {fetch}"
+        )
 
     def _lacking(self, folder: Path) -> list[str]:
-        there = lambda part: (folder / part).exists() or part in self.elsewhere and (folder / self.elsewhere[part]).exists()
+        there = lambda part: (
+            (folder / part).exists() or part in self.elsewhere and (folder / self.elsewhere[part]).exists()
+        )
         return [part for part in self.layout if not there(part)]
 
     def listing(self, folder: Path, split: str) -> Listing:
@@ -178,7 +202,10 @@ class DatasetInfo:
             raise DatasetError(f"{self.title} in {folder}: the split {split!r} lists no image. {again}")
         if len(set(listing.paths)) < len(listing.paths) and listing.boxes is None:
             path, times = Counter(listing.paths).most_common(1)[0]
-            raise DatasetError(f"{self.title} in {folder}: {path} is listed {times} times in the split {split!r}: remove the repetitions")
+            raise DatasetError(
+                f"{self.title} in {folder}: {path} is listed {times} times in the split {split!r}: remove the "
+                f"repetitions"
+            )
         return listing
 
     def check_apart(self, folder: Path, train: Listing | None = None) -> None:
@@ -194,12 +221,17 @@ class DatasetInfo:
         if not (shared := keys[0] & keys[1]):
             return
         first = min((key if isinstance(key, str) else "/".join(key) for key in shared), key=natural)
-        fact = f"{self.title} in {folder}: {len(shared):,} of {len(keys[0]):,} training classes are test classes too (e.g. {first})"
+        fact = (
+            f"{self.title} in {folder}: {len(shared):,} of {len(keys[0]):,} training classes are test classes "
+            f"too (e.g. {first})"
+        )
         if not self.own:
             raise DatasetError(f"{fact}: in retrieval they are disjoint. One of the two lists is the wrong file")
         warnings.warn(f"{fact}: the result will say how well known classes are found, not new ones", stacklevel=3)
 
-    def image_sets(self, folder: Path, listings: dict[str, Listing], data: DataConfig | None, seed: int) -> list[ImageSet]:
+    def image_sets(
+        self, folder: Path, listings: dict[str, Listing], data: DataConfig | None, seed: int
+    ) -> list[ImageSet]:
         "One ImageSet per listing, with ids that mean the same in all of them; missing files are counted over all."
         data = data or DataConfig(name=self.name, size=224)
         parts = [finest_levels(listing, data.levels) for listing in listings.values()]
@@ -212,16 +244,34 @@ class DatasetInfo:
             if len(missing) > data.damaged_share * len(part.paths):
                 raise MissingData(damage_report(missing, len(part.paths), what, data.damaged_share))
             boxes = None if part.boxes is None else torch.tensor(part.boxes)
-            images = ImageSet(folder, part.paths, labels[start:start + len(part.paths)], part.level_names, names, transform,
-                              data.damaged_share, boxes, self.name, split)
+            images = ImageSet(
+                folder,
+                part.paths,
+                labels[start : start + len(part.paths)],
+                part.level_names,
+                names,
+                transform,
+                data.damaged_share,
+                boxes,
+                self.name,
+                split,
+            )
             start += len(part.paths)
             if missing:
                 images.damaged.update({path: f"{folder / path} is missing" for path in missing})
-                warnings.warn(f"{what}: {len(missing)} of {len(part.paths):,} pictures are missing ({', '.join(missing[:3])}); others of their "
-                              "classes take their places", stacklevel=3)
+                warnings.warn(
+                    f"{what}: {len(missing)} of {len(part.paths):,} pictures are missing "
+                    f"({', '.join(missing[:3])}); others of their "
+                    "classes take their places",
+                    stacklevel=3,
+                )
             if part.left_out:
-                warnings.warn(f"{what}: {len(part.left_out):,} of {len(part.left_out) + len(part.paths):,} pictures are left out, for "
-                              f"{unreadable(part.left_out)}", stacklevel=3)
+                warnings.warn(
+                    f"{what}: {len(part.left_out):,} of {len(part.left_out) + len(part.paths):,} pictures are left "
+                    f"out, for "
+                    f"{unreadable(part.left_out)}",
+                    stacklevel=3,
+                )
             out.append(images)
         return out
 
@@ -230,8 +280,11 @@ class DatasetInfo:
         if split in self.counts and not (folder / MARKER).exists():
             state, fact = self.compare(split, [listing])
             if state == "fail":
-                warnings.warn(f"{self.title} in {folder}, {split}: {fact}: results will not compare with published ones. "
-                              f"`smoothap data check {self.name} --root {folder}` says more", stacklevel=3)
+                warnings.warn(
+                    f"{self.title} in {folder}, {split}: {fact}: results will not compare with published ones. "
+                    f"`smoothap data check {self.name} --root {folder}` says more",
+                    stacklevel=3,
+                )
 
     def compare(self, split: str, found: list[Listing], miniature: bool = False) -> tuple[str, str]:
         'Images and classes of a split against what the sources say: "ok", "note" or "fail", and the fact.'
@@ -255,10 +308,13 @@ class DatasetInfo:
         listing = self.listing(folder, split)
         self.check_apart(folder, listing if split == "train" else None)
         self.warn_counts(folder, split, listing)
-        images, = self.image_sets(folder, {split: listing}, data, seed)
+        (images,) = self.image_sets(folder, {split: listing}, data, seed)
         if split == "train" and len(images.labels[:, -1].unique()) < 2:
-            raise DatasetError(f"{self.title} in {folder}: all training images are of one class, and there is nothing to rank them against. "
-                               "Add a second class")
+            raise DatasetError(
+                f"{self.title} in {folder}: all training images are of one class, and there is nothing to rank them "
+                f"against. "
+                "Add a second class"
+            )
         return images
 
     def protocols(self, root=None, data: DataConfig | None = None, seed: int = 0) -> list[Protocol]:
@@ -271,7 +327,9 @@ class DatasetInfo:
     def check_kind(self, data: DataConfig | None) -> None:
         "Refuse a protocol that the data set does not have."
         if data is not None and data.protocol not in self.kinds:
-            raise DatasetError(f"data.protocol is {data.protocol!r} for {self.title}: {nearest(data.protocol, self.kinds)}")
+            raise DatasetError(
+                f"data.protocol is {data.protocol!r} for {self.title}: {nearest(data.protocol, self.kinds)}"
+            )
 
     def transform(self, data: DataConfig, seed: int = 0) -> PhotoTransform | ImageTransform:
         "How its pictures are prepared, and a user's own for a model trained on them."
@@ -284,7 +342,10 @@ class DatasetInfo:
             ConfigError: a crop larger than the picture it is cut from.
         """
         if not data.squash and data.resize < data.size:
-            raise ConfigError(f"data.resize ({data.resize}) must be at least data.size ({data.size}): the crop is cut from the resized picture")
+            raise ConfigError(
+                f"data.resize ({data.resize}) must be at least data.size ({data.size}): the crop is cut from the "
+                f"resized picture"
+            )
 
     def pictures_seed(self, seed: int) -> int:
         "The seed of the pictures in an experiment of a given seed: photographs are cropped anew for each."
@@ -297,5 +358,5 @@ def count_classes(found: list[Listing], split: str) -> tuple[int, ...]:
     if split in first.level_names and len(first.level_names) > 1:
         return (len(set(first.names[first.level_names.index(split)])),)
     if first.tree == "path":
-        return tuple(len(set(zip(*first.names[:level + 1]))) for level in range(len(first.names)))
+        return tuple(len(set(zip(*first.names[: level + 1]))) for level in range(len(first.names)))
     return tuple(len(set(sum(map(list, column), []))) for column in zip(*[listing.names for listing in found]))

@@ -13,11 +13,14 @@ from .distortion import distortion_keys, uniform
 from .interface import check_draw
 from .settings import DataConfig
 
-__all__ = ['crop_boxes', 'shorter_side', 'PhotoTransform', 'ImageTransform']
+__all__ = ["crop_boxes", "shorter_side", "PhotoTransform", "ImageTransform"]
 
 
-def crop_boxes(sizes, identity, draw: int, seed: int = 0, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3)) -> tuple[np.ndarray, np.ndarray]:
-    """Random boxes and mirrorings as `RandomResizedCrop` and `RandomHorizontalFlip` draw them, decided by (seed, identity, draw) alone.
+def crop_boxes(
+    sizes, identity, draw: int, seed: int = 0, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3)
+) -> tuple[np.ndarray, np.ndarray]:
+    """Random boxes and mirrorings as `RandomResizedCrop` and `RandomHorizontalFlip` draw them, decided by (seed,
+    identity, draw) alone.
 
     Args:
         sizes: (B, 2) widths and heights in pixels.
@@ -43,7 +46,8 @@ def crop_boxes(sizes, identity, draw: int, seed: int = 0, scale=(0.08, 1.0), rat
 
 
 def _attempts(identity, draw: int, seed: int, scale, ratio) -> tuple[np.ndarray, ...]:
-    "Ten attempts at a box, whatever the picture's size: share of the area, aspect, place from 0 to 1 across and down, each (B, 10); mirrored (B,)."
+    """Ten attempts at a box, whatever the picture's size: share of the area, aspect, place from 0 to 1 across and
+    down, each (B, 10); mirrored (B,)."""
     u = uniform(distortion_keys(torch.as_tensor(identity, dtype=torch.int64), seed, draw), 41).numpy()
     share, aspect, x, y = np.moveaxis(u[:, :40].reshape(-1, 10, 4), 2, 0)
     aspect = np.exp(np.log(ratio[0]) + (np.log(ratio[1]) - np.log(ratio[0])) * aspect)
@@ -70,10 +74,15 @@ def _largest_boxes(sizes: np.ndarray, ratio) -> np.ndarray:
 
 
 def shorter_side(sizes: np.ndarray, side: int) -> np.ndarray:
-    "(B, 2) widths and heights after the shorter one is made `side`, the longer one in proportion, rounded down as torchvision does."
+    """(B, 2) widths and heights after the shorter one is made `side`, the longer one in proportion, rounded down as
+    torchvision does."""
     short, long = sizes.min(1), sizes.max(1)
     other = side * long // short
-    return np.where((sizes[:, 0] <= sizes[:, 1])[:, None], np.stack([np.full_like(other, side), other], 1), np.stack([other, np.full_like(other, side)], 1))
+    return np.where(
+        (sizes[:, 0] <= sizes[:, 1])[:, None],
+        np.stack([np.full_like(other, side), other], 1),
+        np.stack([other, np.full_like(other, side)], 1),
+    )
 
 
 class PhotoTransform:
@@ -93,23 +102,49 @@ class PhotoTransform:
         ValueError: sizes or ranges that do not fit.
     """
 
-    def __init__(self, size: int = 224, resize: int = 256, squash: bool = False, train_resize: int = 0, crop_scale=(0.08, 1.0),
-                 crop_ratio=(3 / 4, 4 / 3), flip: bool = True, seed: int = 0):
+    def __init__(
+        self,
+        size: int = 224,
+        resize: int = 256,
+        squash: bool = False,
+        train_resize: int = 0,
+        crop_scale=(0.08, 1.0),
+        crop_ratio=(3 / 4, 4 / 3),
+        flip: bool = True,
+        seed: int = 0,
+    ):
         self.size, self.resize, self.squash, self.train_resize = int(size), int(resize), bool(squash), int(train_resize)
         self.crop_scale, self.crop_ratio = tuple(map(float, crop_scale)), tuple(map(float, crop_ratio))
         self.flip, self.seed = bool(flip), int(seed)
         if self.size < 1 or self.train_resize < 0:
-            raise ValueError(f"size must be at least 1 and train_resize at least 0, got size={size}, train_resize={train_resize}")
+            raise ValueError(
+                f"size must be at least 1 and train_resize at least 0, got size={size}, train_resize={train_resize}"
+            )
         if self.resize < self.size:
-            raise ValueError(f"resize must be at least size, or the centre crop leaves the picture: got resize={resize}, size={size}")
+            raise ValueError(
+                f"resize must be at least size, or the centre crop leaves the picture: got resize={resize}, size={size}"
+            )
         for name, pair, top in (("crop_scale", self.crop_scale, 1.0), ("crop_ratio", self.crop_ratio, float("inf"))):
             if len(pair) != 2 or not 0 < pair[0] <= pair[1] <= top:
-                raise ValueError(f"{name} must be two numbers (least, largest) with 0 < least <= largest" + (" <= 1" if top == 1 else "") + f", got {pair}")
+                raise ValueError(
+                    f"{name} must be two numbers (least, largest) with 0 < least <= largest"
+                    + (" <= 1" if top == 1 else "")
+                    + f", got {pair}"
+                )
 
     @classmethod
     def from_config(cls, config: DataConfig, seed: int = 0) -> PhotoTransform:
         "From the [data] table of an experiment."
-        return cls(config.size, config.resize, config.squash, config.train_resize, config.crop_scale, config.crop_ratio, config.flip, seed)
+        return cls(
+            config.size,
+            config.resize,
+            config.squash,
+            config.train_resize,
+            config.crop_scale,
+            config.crop_ratio,
+            config.flip,
+            seed,
+        )
 
     def to_dict(self) -> dict:
         "Everything that decides a picture, ready for JSON."
@@ -127,7 +162,8 @@ class PhotoTransform:
             draw: 0 = evaluation, 1, 2, ... = training.
 
         Returns:
-            resized (B, 2): the picture is first brought to this size; boxes (B, 4) left, top, width, height in it, all int64;
+            resized (B, 2): the picture is first brought to this size; boxes (B, 4) left, top, width, height in it,
+            all int64;
             mirrored (B,) bool.
         """
         sizes = np.asarray(sizes, dtype=np.int64)
@@ -159,7 +195,11 @@ class PhotoTransform:
         for place, image in enumerate(images):
             image = to_rgb(image)
             if draw:
-                size = tuple(shorter_side(np.array([image.size]), self.train_resize)[0].tolist()) if self.train_resize else image.size
+                size = (
+                    tuple(shorter_side(np.array([image.size]), self.train_resize)[0].tolist())
+                    if self.train_resize
+                    else image.size
+                )
                 box = _first_box(size, [a[place].tolist() for a in attempts[:4]], self.crop_ratio)
             else:
                 size, box, _ = (part[0].tolist() for part in self.plan([image.size], [0], draw))
@@ -188,7 +228,8 @@ class PhotoTransform:
 
 
 class ImageTransform:
-    """A PIL picture as the tensor the model was trained on: turned upright, scaled so that it fits, cut or padded square.
+    """A PIL picture as the tensor the model was trained on: turned upright, scaled so that it fits, cut or padded
+    square.
 
     Args:
         size: side of the result, pixels.

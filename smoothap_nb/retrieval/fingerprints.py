@@ -18,7 +18,8 @@ def model_fingerprint(model: nn.Module, transform) -> str | None:
     """A name for what this network and transform do to a picture, the same in every process.
 
     Returns:
-        hexadecimal digest of the weights and of `transform.to_dict()` (or its repr); None where the transform can only be told by its address in memory.
+        hexadecimal digest of the weights and of `transform.to_dict()` (or its repr); None where the transform can
+        only be told by its address in memory.
     """
     recipe = json.dumps(transform.to_dict(), sort_keys=True) if hasattr(transform, "to_dict") else repr(transform)
     if re.search(r"at 0x[0-9a-fA-F]+", recipe):

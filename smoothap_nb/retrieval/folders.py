@@ -20,10 +20,22 @@ from torch import Tensor, nn
 
 from ..checks import check_count
 from ..files import is_inside, write_atomic
-from ..images import FORMATS, PhotoError, format_of, open_rgb, to_rgb, unreadable, walk_pictures
+from ..images import FORMATS, PhotoError, open_rgb, to_rgb, unreadable, walk_pictures
 from .fingerprints import VERSION, model_fingerprint
 
-__all__ = ["MARK", "PictureError", "FolderEmbeddings", "embed_folder", "embed_pictures", "is_sheet", "embed_one", "list_images", "open_picture", "query_picture", "to_stderr"]
+__all__ = [
+    "MARK",
+    "PictureError",
+    "FolderEmbeddings",
+    "embed_folder",
+    "embed_pictures",
+    "is_sheet",
+    "embed_one",
+    "list_images",
+    "open_picture",
+    "query_picture",
+    "to_stderr",
+]
 
 PictureError = PhotoError  # the name it had in search
 MARK = "smoothap_nb contact sheet"  # stands in the comment of the sheets that a search writes
@@ -33,7 +45,8 @@ def list_images(folder) -> list[Path]:
     """Pictures in a folder and below it, by file ending (`images.FORMATS`), sorted by path.
 
     Args:
-        folder: where to look. Hidden files and folders (a leading dot) and links that lead out of the folder are left out.
+        folder: where to look. Hidden files and folders (a leading dot) and links that lead out of the folder are left
+            out.
 
     Returns:
         paths that start with `folder`; the list may be empty.
@@ -69,7 +82,8 @@ def open_picture(path):
         `PIL.Image.Image` of mode "RGB".
 
     Raises:
-        PictureError: no such file, an empty, truncated or unreadable one, one that is no picture, or the contact sheet of an earlier search.
+        PictureError: no such file, an empty, truncated or unreadable one, one that is no picture, or the contact
+            sheet of an earlier search.
     """
     path = Path(path).expanduser()
     if is_sheet(path):
@@ -91,7 +105,8 @@ def query_picture(image):
 
 
 class _Cache:
-    "Embeddings of one folder under one fingerprint; rows are found by a picture's relative path, size and time of change."
+    """Embeddings of one folder under one fingerprint; rows are found by a picture's relative path, size and time of
+    change."""
 
     def __init__(self, path: Path | None, notify: Callable[[str], None]):
         self.path, self.notify, self.rows, self.stored = path, notify, {}, set()
@@ -99,7 +114,12 @@ class _Cache:
             try:
                 with safe_open(path, framework="pt") as file:
                     keys, values = json.loads(file.metadata()["pictures"]), file.get_tensor("embeddings")
-                if values.ndim != 2 or len(values) != len(keys) or values.dtype != torch.float32 or not torch.isfinite(values).all():
+                if (
+                    values.ndim != 2
+                    or len(values) != len(keys)
+                    or values.dtype != torch.float32
+                    or not torch.isfinite(values).all()
+                ):
                     raise ValueError("its parts do not fit together")
                 self.rows = {tuple(key): row for key, row in zip(keys, values)}
                 self.stored = set(self.rows)
@@ -107,7 +127,8 @@ class _Cache:
                 notify(f"the kept embeddings in {path} cannot be used ({error}) and are made anew")
 
     def write(self, wanted: list[tuple]) -> None:
-        "Keep the wanted rows; the file appears whole or not at all. A disk that is full or read-only costs the cache, nothing else."
+        """Keep the wanted rows; the file appears whole or not at all. A disk that is full or read-only costs the
+        cache, nothing else."""
         keys = [key for key in wanted if key in self.rows]
         if self.path is None or not keys or set(keys) == self.stored:
             return
@@ -143,8 +164,8 @@ def _key(path: Path, folder: Path) -> tuple[str, int, int] | None:
 class FolderEmbeddings(NamedTuple):
     "What `embed_folder` gives."
 
-    paths: list[Path]       # pictures that were embedded
-    embeddings: Tensor      # (N, D) float32, rows of length 1
+    paths: list[Path]  # pictures that were embedded
+    embeddings: Tensor  # (N, D) float32, rows of length 1
     skipped: dict[Path, str]  # pictures that were not, and why
 
 
@@ -156,8 +177,17 @@ def to_stderr(text: str) -> None:
 
 
 @torch.no_grad()
-def embed_folder(model: nn.Module, transform: Callable, folder, *, batch_size: int = 64, cache=None, fingerprint: str | None = None, progress: bool = True,
-                 notify: Callable[[str], None] = to_stderr) -> FolderEmbeddings:
+def embed_folder(
+    model: nn.Module,
+    transform: Callable,
+    folder,
+    *,
+    batch_size: int = 64,
+    cache=None,
+    fingerprint: str | None = None,
+    progress: bool = True,
+    notify: Callable[[str], None] = to_stderr,
+) -> FolderEmbeddings:
     """Embeddings of all pictures in a folder and below it.
 
     Args:
@@ -165,7 +195,8 @@ def embed_folder(model: nn.Module, transform: Callable, folder, *, batch_size: i
         transform: `PIL.Image.Image` of mode "RGB" to a float tensor (C, H, W).
         folder: where the pictures are; see `list_images`.
         batch_size: pictures embedded at once.
-        cache: a folder in which embeddings are kept between calls; nothing is kept when left out. What was embedded before an interruption is kept as well.
+        cache: a folder in which embeddings are kept between calls; nothing is kept when left out. What was embedded
+            before an interruption is kept as well.
         fingerprint: names what model and transform do, say a run's checksum; `model_fingerprint` when left out.
         progress: show a bar.
         notify: receives one line for each picture that is skipped, their count, and what else a person should know.
@@ -175,7 +206,8 @@ def embed_folder(model: nn.Module, transform: Callable, folder, *, batch_size: i
 
     Raises:
         FileNotFoundError, NotADirectoryError: no such folder, or a file in its place.
-        ValueError: a folder without a readable picture, a batch size below 1, a model whose embeddings are not (N, D) or not finite.
+        ValueError: a folder without a readable picture, a batch size below 1, a model whose embeddings are not (N, D)
+            or not finite.
     """
     folder = Path(folder).expanduser()
     batch_size = check_count("batch_size", batch_size)
@@ -203,7 +235,15 @@ def embed_folder(model: nn.Module, transform: Callable, folder, *, batch_size: i
     return FolderEmbeddings(good, torch.stack([memory.rows[keys[path]] for path in good]), skipped)
 
 
-def embed_pictures(model: nn.Module, transform: Callable, paths: list[Path], batch_size: int, progress: bool, skipped: dict, notify: Callable):
+def embed_pictures(
+    model: nn.Module,
+    transform: Callable,
+    paths: list[Path],
+    batch_size: int,
+    progress: bool,
+    skipped: dict,
+    notify: Callable,
+):
     "Yield (path, row); pictures are decoded on threads while the batches keep their order."
     where = next((p.device for p in model.parameters()), torch.device("cpu"))
 
@@ -218,7 +258,7 @@ def embed_pictures(model: nn.Module, transform: Callable, paths: list[Path], bat
     try:
         with ThreadPoolExecutor(max(1, min(8, os.cpu_count() or 1))) as pool, _bar(len(paths), progress) as bar:
             for start in range(0, len(paths), batch_size):
-                chunk = paths[start:start + batch_size]
+                chunk = paths[start : start + batch_size]
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # odd tags and the like: the picture is what counts
                     loaded = dict(zip(chunk, pool.map(load, chunk)))
@@ -238,7 +278,8 @@ def embed_pictures(model: nn.Module, transform: Callable, paths: list[Path], bat
 
 @torch.no_grad()
 def embed_one(model: nn.Module, transform: Callable, picture) -> Tensor:
-    "(D,) the embedding of one PIL picture, of length 1; the model is used where its parameters are, in evaluation mode."
+    """(D,) the embedding of one PIL picture, of length 1; the model is used where its parameters are, in evaluation
+    mode."""
     where = next((p.device for p in model.parameters()), torch.device("cpu"))
     was_training = model.training
     model.eval()
@@ -255,7 +296,10 @@ def embed_tensors(model: nn.Module, tensors: list[Tensor], where) -> Tensor:
     batches = [torch.stack(tensors)] if len({tuple(t.shape) for t in tensors}) == 1 else [t[None] for t in tensors]
     out = torch.cat([model(batch.to(where)).float().cpu() for batch in batches])
     if out.ndim != 2 or len(out) != len(tensors):
-        raise ValueError(f"the model must give one embedding per picture, (N, D); for {len(tensors)} pictures it gave {tuple(out.shape)}")
+        raise ValueError(
+            f"the model must give one embedding per picture, (N, D); for {len(tensors)} pictures it gave "
+            f"{tuple(out.shape)}"
+        )
     return F.normalize(out, dim=1)
 
 

@@ -33,7 +33,8 @@ def contact_sheet(query, results: Sequence[Result], path, columns: int = 5) -> P
     Args:
         query: path of a picture, or a `PIL.Image.Image`.
         results: what `search` gives, best first.
-        path: the file to write, ending in .png; its folder is made where it does not exist. The file appears whole or not at all.
+        path: the file to write, ending in .png; its folder is made where it does not exist. The file appears whole or
+            not at all.
         columns: answers per row.
 
     Returns:
@@ -47,7 +48,9 @@ def contact_sheet(query, results: Sequence[Result], path, columns: int = 5) -> P
         raise ValueError(f"a contact sheet is a PNG file: its name must end in .png, got {path}")
     if not results:
         raise ValueError("there are no results to show")
-    shown = [Path(r.path) for r in results] + ([Path(query).expanduser()] if isinstance(query, (str, os.PathLike)) else [])
+    shown = [Path(r.path) for r in results] + (
+        [Path(query).expanduser()] if isinstance(query, (str, os.PathLike)) else []
+    )
     if path.resolve() in {p.resolve() for p in shown}:
         raise ValueError(f"{path} is one of the pictures shown: choose another file for the contact sheet")
     figure = draw_sheet(query, results, columns)
@@ -74,7 +77,14 @@ def draw_sheet(query, results: Sequence[Result], columns: int = 5, side: int = 2
             ax.set_axis_off()
         frame(axes[0, 0], query, "query", PALETTE["query"], "", side)
         for place, result in enumerate(results):
-            frame(axes[place // columns, 1 + place % columns], result.path, f"{place + 1}:  {result.score:.3f}", PALETTE["exact"], result.path.name, side)
+            frame(
+                axes[place // columns, 1 + place % columns],
+                result.path,
+                f"{place + 1}:  {result.score:.3f}",
+                PALETTE["exact"],
+                result.path.name,
+                side,
+            )
     return figure
 
 

@@ -1,4 +1,5 @@
-"Data sets: each layout through its miniature, protocols against counts by hand, and every way in which a copy can be wrong."
+"""Data sets: each layout through its miniature, protocols against counts by hand, and every way in which a copy can
+be wrong."""
 
 import json
 import shutil
@@ -11,8 +12,8 @@ import torch
 
 from smoothap_nb.cli import commands as cli
 from smoothap_nb.data import datasets as D
-from smoothap_nb.data import checking, galleries, labels, lists, miniatures as M, sources
-from smoothap_nb.data.readers import dyml, nature
+from smoothap_nb.data import checking, miniatures as M, sources
+from smoothap_nb.data.readers import nature
 from smoothap_nb.data.settings import DataConfig
 from smoothap_nb.data.transforms import PhotoTransform
 
@@ -52,11 +53,15 @@ def edit(path, old, new, count=1):
 
 # ---------------------------------------------------------------- the layouts
 
+
 @pytest.mark.parametrize("name", TRAINED)
 def test_training_set_is_read(name, miniatures):
     info = D.DATASETS[name]
     images = D.load_dataset(name, "train", miniatures[name], data=DataConfig(**SMALL))
-    assert images.labels.shape == (len(images), max(len(info.levels), images.labels.shape[1])) and images.labels.dtype == torch.int64
+    assert (
+        images.labels.shape == (len(images), max(len(info.levels), images.labels.shape[1]))
+        and images.labels.dtype == torch.int64
+    )
     if info.levels:
         assert images.level_names == info.levels
     for level, ids in enumerate(images.class_names):  # ids run from 0 and every one has a name
@@ -79,12 +84,24 @@ def test_protocols_score_a_perfect_and_a_random_embedding(name, miniatures):
         finest = protocol.queries.labels[:, -1 if protocol.level is None else protocol.level]
 
         def perfect(images, level=protocol.level):
-            return torch.nn.functional.one_hot(images.labels[:, -1 if level is None else level], int(finest.max()) + 2).float()
+            return torch.nn.functional.one_hot(
+                images.labels[:, -1 if level is None else level], int(finest.max()) + 2
+            ).float()
 
         good = protocol.evaluate(perfect, ["mAP", "R@1"], progress=False)
         assert good["mAP"] == pytest.approx(1) and good["R@1"] == 1 and good["queries_skipped"] == 0
         chance = protocol.evaluate(noise, progress=False)
-        assert set(chance) - {"queries_skipped"} <= set(D.DATASETS[name].metrics) | {"mAP", "R@1", "R@10", "H-AP", "ASI", "NDCG", "AP@level1", "AP@level2", "AP@level3"}
+        assert set(chance) - {"queries_skipped"} <= set(D.DATASETS[name].metrics) | {
+            "mAP",
+            "R@1",
+            "R@10",
+            "H-AP",
+            "ASI",
+            "NDCG",
+            "AP@level1",
+            "AP@level2",
+            "AP@level3",
+        }
         assert 0 < chance["mAP"] < 0.6
     assert "AP@level1" in chance or name not in ("sop", "inat_base", "inat_full", "folder", "csv")
 
@@ -98,6 +115,7 @@ def test_check_says_miniature_and_finds_no_fault(name, miniatures):
 
 # ---------------------------------------------------------------- what each list says, by hand
 
+
 def test_sop_labels_by_hand(tmp_path):
     root = tmp_path / "Stanford_Online_Products"
     for folder in ("chair_final", "sofa_final"):
@@ -105,11 +123,17 @@ def test_sop_labels_by_hand(tmp_path):
         for k in range(4):
             (root / folder / f"{k}_0.JPG").write_bytes(b"x")
     head = "image_id class_id super_class_id path\n"
-    (root / "Ebay_train.txt").write_text(head + "1 10 1 chair_final/0_0.JPG\n2 9 1 chair_final/1_0.JPG\n3 10 1 chair_final/2_0.JPG\n4 11 9 sofa_final/0_0.JPG\n")
+    (root / "Ebay_train.txt").write_text(
+        head + "1 10 1 chair_final/0_0.JPG\n2 9 1 chair_final/1_0.JPG\n3 10 1 chair_final/2_0.JPG\n4 11 9 "
+        "sofa_final/0_0.JPG\n"
+    )
     (root / "Ebay_test.txt").write_text(head + "5 12 1 chair_final/3_0.JPG\n6 13 9 sofa_final/1_0.JPG\n")
     with pytest.warns(UserWarning, match="4 images of 3 classes"):
         images = D.load_dataset("sop", "train", tmp_path)  # the folder above will do
-    assert images.labels.tolist() == [[0, 1], [0, 0], [0, 1], [1, 2]] and images.class_names == [["1", "9"], ["9", "10", "11"]]
+    assert images.labels.tolist() == [[0, 1], [0, 0], [0, 1], [1, 2]] and images.class_names == [
+        ["1", "9"],
+        ["9", "10", "11"],
+    ]
     assert [p.name for p in images.paths] == ["0_0.JPG", "1_0.JPG", "2_0.JPG", "0_0.JPG"] and images.root == root
     assert D.load_dataset("sop", "train", root, data=DataConfig(levels=1)).labels.tolist() == [[1], [0], [1], [2]]
     assert D.load_dataset("sop", "test", data=DataConfig(root=str(root))).labels.tolist() == [[0, 0], [1, 1]]
@@ -133,10 +157,16 @@ def test_captions_are_the_names_of_the_classes(miniatures):
 
 
 def test_inshop_super_class_is_the_folder_and_statuses_share_ids(miniatures):
-    protocol, = D.load_protocols("inshop", miniatures["inshop"])
-    assert protocol.queries.class_names[0] == protocol.gallery.class_names[0] and "WOMEN/Dresses" in protocol.queries.class_names[0]
+    (protocol,) = D.load_protocols("inshop", miniatures["inshop"])
+    assert (
+        protocol.queries.class_names[0] == protocol.gallery.class_names[0]
+        and "WOMEN/Dresses" in protocol.queries.class_names[0]
+    )
     for images in (protocol.queries, protocol.gallery):
-        assert all(path.split("/")[3] == images.class_names[1][label] for path, label in zip(images.relative, images.labels[:, 1].tolist()))
+        assert all(
+            path.split("/")[3] == images.class_names[1][label]
+            for path, label in zip(images.relative, images.labels[:, 1].tolist())
+        )
 
 
 def test_vehicleid_models_and_tests(miniatures, copy):
@@ -188,7 +218,11 @@ def test_dyml_query_leaves_its_own_ranking(miniatures):
         assert fine.queries.paths[query].read_bytes() == fine.gallery.paths[row].read_bytes()
     # an embedding that knows only the picture itself would be perfect if the query stayed
     pictures = {path.read_bytes(): i for i, path in enumerate(fine.gallery.paths)}
-    found = fine.evaluate(lambda images: torch.eye(len(pictures))[[pictures[p.read_bytes()] for p in images.paths]], ["R@1"], progress=False)
+    found = fine.evaluate(
+        lambda images: torch.eye(len(pictures))[[pictures[p.read_bytes()] for p in images.paths]],
+        ["R@1"],
+        progress=False,
+    )
     assert found["R@1"] == 0
 
 
@@ -204,7 +238,9 @@ def test_dyml_product_scales_share_pictures_and_the_mean_is_the_mean(miniatures)
     found = D.evaluate_protocols(protocols, embed, progress=False)
     assert len(calls) == 1
     for metric in ("mAP", "ASI", "R@1"):
-        assert found["mean"][metric] == pytest.approx(np.mean([found[level][metric] for level in ("fine", "middle", "coarse")]))
+        assert found["mean"][metric] == pytest.approx(
+            np.mean([found[level][metric] for level in ("fine", "middle", "coarse")])
+        )
     assert found["fine"]["mAP"] < found["coarse"]["mAP"]
 
 
@@ -221,14 +257,18 @@ def test_ijbc_drops_small_subjects_groups_videos_and_cuts_faces(tmp_path):
         image.save(root / "images" / path)
 
     rows = []
-    for subject, files in {"1": ["img/1.png", "img/2.png", "img/3.png", "frames/7_01.png", "frames/7_02.png", "frames/8_01.png"],
-                           "2": ["img/4.png", "frames/9_01.png", "frames/9_02.png", "frames/9_03.png", "frames/9_04.png"]}.items():
+    for subject, files in {
+        "1": ["img/1.png", "img/2.png", "img/3.png", "frames/7_01.png", "frames/7_02.png", "frames/8_01.png"],
+        "2": ["img/4.png", "frames/9_01.png", "frames/9_02.png", "frames/9_03.png", "frames/9_04.png"],
+    }.items():
         for file in files:
             picture(file, "red")
             rows.append(f"{subject},{file},0,10,5,10,10")
     rows.append("1,img/9.png,0,,,,")  # a picture without a box
-    (root / "protocols" / "ijbc_metadata.csv").write_text("SUBJECT_ID,FILENAME,SIGHTING_ID,FACE_X,FACE_Y,FACE_WIDTH,FACE_HEIGHT\n" + "\n".join(rows) + "\n")
-    protocol, = D.load_protocols("ijbc", root, data=DataConfig(**SMALL))
+    (root / "protocols" / "ijbc_metadata.csv").write_text(
+        "SUBJECT_ID,FILENAME,SIGHTING_ID,FACE_X,FACE_Y,FACE_WIDTH,FACE_HEIGHT\n" + "\n".join(rows) + "\n"
+    )
+    (protocol,) = D.load_protocols("ijbc", root, data=DataConfig(**SMALL))
     assert len(protocol.queries) == 6 and protocol.groups.unique().numel() == 5  # subject 2 has two instances only
     assert protocol.groups[3] == protocol.groups[4]
     image = protocol.queries.batch([0])[0][0]
@@ -243,11 +283,15 @@ def test_average_groups_by_hand():
 
 
 def test_groups_are_averaged_before_ranking(miniatures):
-    protocol, = D.load_protocols("ijbc", miniatures["ijbc"], data=DataConfig(**SMALL))
+    (protocol,) = D.load_protocols("ijbc", miniatures["ijbc"], data=DataConfig(**SMALL))
     flat = D.Protocol("flat", protocol.queries)
     pictures = noise(protocol.queries)
-    assert protocol.evaluate(lambda images: pictures, ["mAP"], per_query=True, progress=False)["per_query"]["mAP"].shape == (protocol.groups.max() + 1,)
-    assert protocol.evaluate(lambda images: pictures, ["mAP"], progress=False) != flat.evaluate(lambda images: pictures, ["mAP"], progress=False)
+    assert protocol.evaluate(lambda images: pictures, ["mAP"], per_query=True, progress=False)["per_query"][
+        "mAP"
+    ].shape == (protocol.groups.max() + 1,)
+    assert protocol.evaluate(lambda images: pictures, ["mAP"], progress=False) != flat.evaluate(
+        lambda images: pictures, ["mAP"], progress=False
+    )
 
 
 class Labelled:
@@ -262,7 +306,9 @@ class Labelled:
 
 def test_one_gallery_image_by_hand():
     "Two cars, two pictures each: in every draw each remaining picture asks for the one drawn of its car."
-    points = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 1.0]])  # pictures 1 and 3 look alike though the cars differ
+    points = torch.tensor(
+        [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 1.0]]
+    )  # pictures 1 and 3 look alike though the cars differ
     protocol = D.Protocol("x", Labelled([0, 0, 1, 1]), draws=40, seed=3)
     expected = []
     for draw in range(40):
@@ -284,13 +330,21 @@ def test_one_gallery_image_by_hand():
 
 
 def test_vehicleid_protocols_differ_only_in_the_gallery(miniatures):
-    kinds = {kind: D.load_protocols("vehicleid", miniatures["vehicleid"], data=DataConfig(protocol=kind, **SMALL)) for kind in ("default", "all_vs_rest", "one_gallery")}
+    kinds = {
+        kind: D.load_protocols("vehicleid", miniatures["vehicleid"], data=DataConfig(protocol=kind, **SMALL))
+        for kind in ("default", "all_vs_rest", "one_gallery")
+    }
     assert [[p.draws for p in kinds[kind]] for kind in kinds] == [[0] * 3, [0] * 3, [10] * 3]
     assert [p.name for p in kinds["default"]] == ["small", "medium", "large"]
     large = kinds["one_gallery"][-1]
     ask, answer = large.gallery_draw(0)
     assert len(answer) == len(large.queries.labels[:, -1].unique()) and len(ask) + len(answer) == len(large.queries)
-    assert torch.equal(answer, D.load_protocols("vehicleid", miniatures["vehicleid"], data=DataConfig(protocol="one_gallery", **SMALL))[-1].gallery_draw(0)[1])
+    assert torch.equal(
+        answer,
+        D.load_protocols("vehicleid", miniatures["vehicleid"], data=DataConfig(protocol="one_gallery", **SMALL))[
+            -1
+        ].gallery_draw(0)[1],
+    )
     with pytest.raises(D.DatasetError, match="did you mean 'one_gallery'"):
         D.load_protocols("vehicleid", miniatures["vehicleid"], data=DataConfig(protocol="one_galery"))
     with pytest.raises(D.DatasetError, match="protocol"):
@@ -298,14 +352,14 @@ def test_vehicleid_protocols_differ_only_in_the_gallery(miniatures):
 
 
 def test_cut_offs_beyond_the_gallery_are_left_out_of_the_defaults_only(miniatures):
-    protocol, = D.load_protocols("sop", miniatures["sop"], data=DataConfig(**SMALL))
+    (protocol,) = D.load_protocols("sop", miniatures["sop"], data=DataConfig(**SMALL))
     assert "R@1000" not in protocol.evaluate(noise, progress=False)
     with pytest.raises(ValueError, match="R@1000"):
         protocol.evaluate(noise, ["R@1000"], progress=False)
 
 
 def test_embed_is_checked(miniatures):
-    protocol, = D.load_protocols("cub", miniatures["cub"])
+    (protocol,) = D.load_protocols("cub", miniatures["cub"])
     for wrong in (lambda images: torch.zeros(3, 4), lambda images: None, lambda images: np.zeros((len(images), 2))):
         with pytest.raises(D.DatasetError, match="one row per image"):
             protocol.evaluate(wrong)
@@ -313,12 +367,13 @@ def test_embed_is_checked(miniatures):
 
 def test_glyphs_come_through_the_same_door():
     images = D.load_dataset("glyphs", "test", data=DataConfig(size=32))
-    protocol, = D.load_protocols("glyphs", data=DataConfig(size=32))
+    (protocol,) = D.load_protocols("glyphs", data=DataConfig(size=32))
     assert len(images) == len(protocol.queries) and protocol.gallery is None
     assert checking.check_dataset("glyphs")[0][1] == "ok"
 
 
 # ---------------------------------------------------------------- one's own pictures
+
 
 def picture(path):
     from PIL import Image
@@ -349,7 +404,7 @@ def test_folder_with_query_and_gallery(tmp_path):
         for kind in ("x", "y") if part == "train" else ("u", "v", "w"):
             for k in range(2):
                 picture(tmp_path / part / kind / f"{part}{k}.png")
-    protocol, = D.load_protocols("folder", tmp_path, data=DataConfig(**SMALL))
+    (protocol,) = D.load_protocols("folder", tmp_path, data=DataConfig(**SMALL))
     assert len(protocol.queries) == len(protocol.gallery) == 6 and protocol.queries.split == "query"
     assert protocol.evaluate(oracle, ["mAP"], progress=False)["mAP"] == 1
     shutil.rmtree(tmp_path / "train")
@@ -379,7 +434,7 @@ def write_csv(root, text):
 def test_csv_levels_splits_and_halves(tmp_path):
     root = write_csv(tmp_path / "a", "path,kind,split\na.png,x,train\nb.png,y,train\nc.png,z,query\nd.png,z,gallery\n")
     assert D.load_dataset("csv", "train", root).class_names == [["x", "y"]]
-    protocol, = D.load_protocols("csv", root)
+    (protocol,) = D.load_protocols("csv", root)
     assert protocol.gallery.relative == ["d.png"] and len(D.load_dataset("csv", "test", root)) == 2
     root = write_csv(tmp_path / "b", "path,family,kind\na.png,f,x\nb.png,f,y\nc.png,g,z\nd.png,g,w\n")
     assert D.load_dataset("csv", "train", root).relative == ["a.png", "d.png"]  # of the classes w, x | y, z
@@ -389,25 +444,30 @@ def test_csv_levels_splits_and_halves(tmp_path):
 def test_csv_as_a_spreadsheet_writes_it(tmp_path):
     picture(tmp_path / "photos" / "a.png")
     picture(tmp_path / "photos" / "b.png")
-    (tmp_path / "images.csv").write_bytes("\ufeffpath;kind;split\r\nphotos\\a.png;Äpfel;train\r\nphotos\\b.png;x, y;train\r\n".encode())
+    (tmp_path / "images.csv").write_bytes(
+        "\ufeffpath;kind;split\r\nphotos\\a.png;Äpfel;train\r\nphotos\\b.png;x, y;train\r\n".encode()
+    )
     images = D.load_dataset("csv", "train", tmp_path)
     assert images.relative == ["photos/a.png", "photos/b.png"] and sorted(images.class_names[0]) == ["x, y", "Äpfel"]
 
 
-@pytest.mark.parametrize("text, says", [
-    ("file,kind\na.png,x\n", "column 'path'"),
-    ("path\na.png\n", "no column of labels"),
-    ("path,kind,kind\na.png,x,y\n", "no name twice"),
-    ("path,kind\na.png\n", "line 2 .* has 1 columns"),
-    ("path,kind\na.png,\nb.png,y\n", "empty kind"),
-    ("path,kind,split\na.png,x,training\n", "split 'training'"),
-    ("path,kind,split\na.png,x,test\n", "no image of the split 'train'"),
-    ("path,family,kind\na.png,f,x\nb.png,g,x\n", "kind 'x' lies in family 'f' and in 'g'"),
-    ("path,kind,split\na.png,x,train\nb.png,x,train\n", "of one class"),
-    ("path,kind,split\na.png,x,train\na.png,y,train\n", "listed 2 times"),
-    ("path,kind\n", "no image"),
-    ("", "is empty"),
-])
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("file,kind\na.png,x\n", "column 'path'"),
+        ("path\na.png\n", "no column of labels"),
+        ("path,kind,kind\na.png,x,y\n", "no name twice"),
+        ("path,kind\na.png\n", "line 2 .* has 1 columns"),
+        ("path,kind\na.png,\nb.png,y\n", "empty kind"),
+        ("path,kind,split\na.png,x,training\n", "split 'training'"),
+        ("path,kind,split\na.png,x,test\n", "no image of the split 'train'"),
+        ("path,family,kind\na.png,f,x\nb.png,g,x\n", "kind 'x' lies in family 'f' and in 'g'"),
+        ("path,kind,split\na.png,x,train\nb.png,x,train\n", "of one class"),
+        ("path,kind,split\na.png,x,train\na.png,y,train\n", "listed 2 times"),
+        ("path,kind\n", "no image"),
+        ("", "is empty"),
+    ],
+)
 def test_csv_faults(tmp_path, text, says):
     with pytest.raises(D.DatasetError, match=says):
         D.load_dataset("csv", "train", write_csv(tmp_path / "a", text))
@@ -425,8 +485,15 @@ def test_csv_root_faults(tmp_path):
 
 # ---------------------------------------------------------------- lists that lead out
 
-@pytest.mark.parametrize("name, file, old", [("sop", "Ebay_train.txt", "bicycle_final/111000000001_0.JPG"), ("csv", "images.csv", "photos/0_0.png"),
-                                             ("inat_base", "Inat_dataset_splits/Inaturalist_train_set1.txt", "train_val2018")])
+
+@pytest.mark.parametrize(
+    "name, file, old",
+    [
+        ("sop", "Ebay_train.txt", "bicycle_final/111000000001_0.JPG"),
+        ("csv", "images.csv", "photos/0_0.png"),
+        ("inat_base", "Inat_dataset_splits/Inaturalist_train_set1.txt", "train_val2018"),
+    ],
+)
 def test_lists_that_lead_out_are_refused_on_loading(copy, name, file, old):
     root = copy(name)
     edit(root / file, old, "bicycle_final/../../../x.JPG" if name == "sop" else f"../{old}")
@@ -436,6 +503,7 @@ def test_lists_that_lead_out_are_refused_on_loading(copy, name, file, old):
 
 
 # ---------------------------------------------------------------- wrong roots, lists, labels
+
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in ("folder", "csv")])
 def test_wrong_roots(name, miniatures, tmp_path):
@@ -454,7 +522,9 @@ def test_wrong_roots(name, miniatures, tmp_path):
 def test_part_of_the_layout_missing_is_incomplete(copy):
     root = copy("vehicleid")
     (root / "train_test_split" / "test_list_800.txt").unlink()
-    with pytest.raises(D.MissingData, match="incomplete for PKU VehicleID: train_test_split/test_list_800.txt is missing"):
+    with pytest.raises(
+        D.MissingData, match="incomplete for PKU VehicleID: train_test_split/test_list_800.txt is missing"
+    ):
         D.load_dataset("vehicleid", "train", root)
 
 
@@ -472,8 +542,12 @@ def test_unknown_names_and_splits(miniatures):
 def test_list_faults(copy):
     root = copy("sop")
     text = (root / "Ebay_train.txt").read_text()
-    for spoilt, says in ((text.replace("image_id", "picture"), "does not begin with the header"), (text + "99 3\n", "line 83 .* has 2 columns, not 4"),
-                         ("", "is empty"), (text.splitlines()[0] + "\n", "lists no image")):
+    for spoilt, says in (
+        (text.replace("image_id", "picture"), "does not begin with the header"),
+        (text + "99 3\n", "line 83 .* has 2 columns, not 4"),
+        ("", "is empty"),
+        (text.splitlines()[0] + "\n", "lists no image"),
+    ):
         (root / "Ebay_train.txt").write_text(spoilt)
         with pytest.raises(D.DatasetError, match=says):
             D.load_dataset("sop", "train", root)
@@ -486,13 +560,26 @@ def test_list_faults(copy):
         D.load_dataset("sop", "train", root)
 
 
-@pytest.mark.parametrize("name, train, test", [("sop", "Ebay_train.txt", "Ebay_test.txt"),
-                                               ("inat_base", "Inat_dataset_splits/Inaturalist_train_set1.txt", "Inat_dataset_splits/Inaturalist_test_set1.txt"),
-                                               ("vehicleid", "train_test_split/train_list.txt", "train_test_split/test_list_2400.txt")])
+@pytest.mark.parametrize(
+    "name, train, test",
+    [
+        ("sop", "Ebay_train.txt", "Ebay_test.txt"),
+        (
+            "inat_base",
+            "Inat_dataset_splits/Inaturalist_train_set1.txt",
+            "Inat_dataset_splits/Inaturalist_test_set1.txt",
+        ),
+        ("vehicleid", "train_test_split/train_list.txt", "train_test_split/test_list_2400.txt"),
+    ],
+)
 def test_wrong_split_file_is_found(copy, name, train, test):
     root = copy(name)
     (root / test).write_text((root / train).read_text())
-    for call in (lambda: D.load_dataset(name, "train", root), lambda: D.load_dataset(name, "test", root), lambda: D.load_protocols(name, root)):
+    for call in (
+        lambda: D.load_dataset(name, "train", root),
+        lambda: D.load_dataset(name, "test", root),
+        lambda: D.load_protocols(name, root),
+    ):
         with pytest.raises(D.DatasetError, match="16 of 16 training classes are test classes too"):
             call()
     assert any(line[0] == "disjoint" and line[1] == "fail" for line in checking.check_dataset(name, root))
@@ -519,7 +606,9 @@ def test_labels_that_contradict_the_tree(copy):
     (root / "Ebay_train.txt").write_text("\n".join([*lines[:-1], f"{number} 1 {coarse} {path}"]))
     with pytest.raises(D.DatasetError, match="product '1' lies in category '1' and in '4'"):
         D.load_dataset("sop", "train", root)
-    assert len(D.load_dataset("sop", "train", root, data=DataConfig(levels=1)).labels[0]) == 1  # the way out that the message names
+    assert (
+        len(D.load_dataset("sop", "train", root, data=DataConfig(levels=1)).labels[0]) == 1
+    )  # the way out that the message names
     assert any("tree" in line[0] and line[1] == "fail" for line in checking.check_dataset("sop", root))
     (root / "Ebay_train.txt").write_text("\n".join([*lines[:-1], f"{number} 777 1 {path}"]))
     with pytest.raises(D.DatasetError, match="super-class 1 to pictures of"):
@@ -555,6 +644,7 @@ def test_other_contradictions(copy):
 
 # ---------------------------------------------------------------- missing and damaged pictures
 
+
 def test_missing_pictures_are_named_and_counted(copy):
     root = copy("sop")
     (root / "bicycle_final" / "111000000001_0.JPG").unlink()
@@ -563,7 +653,9 @@ def test_missing_pictures_are_named_and_counted(copy):
         D.load_dataset("sop", "train", root)
     with pytest.warns(UserWarning, match="2 of 81 pictures are missing"):
         images = D.load_dataset("sop", "train", root, data=DataConfig(damaged_share=0.03, **SMALL))
-    assert torch.equal(images.batch([0])[0], images.batch([1])[0]) and torch.equal(images.batch([2])[0], images.batch([3])[0])
+    assert torch.equal(images.batch([0])[0], images.batch([1])[0]) and torch.equal(
+        images.batch([2])[0], images.batch([3])[0]
+    )
     lines = checking.check_dataset("sop", root)
     assert any(line[1] == "fail" and "2 of 81 are missing" in line[2] for line in lines)
 
@@ -597,13 +689,17 @@ def test_too_many_damaged_pictures_stop(copy):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         images.batch([0, 1])
-        with pytest.raises(D.DamagedImages, match="3 of 81 pictures of sop are missing or damaged, more than the share of 0.025.*111000000001_0.JPG"):
+        with pytest.raises(
+            D.DamagedImages,
+            match="3 of 81 pictures of sop are missing or damaged, more than the share of 0.025.*111000000001_0.JPG",
+        ):
             images.batch([20])
     lines = checking.check_dataset("sop", images.root, every_picture=True)
     assert any("3 of 81 pictures opened are damaged" in line[2] for line in lines)
 
 
 # ---------------------------------------------------------------- the object
+
 
 def test_draws_and_subsets_are_decided_by_the_image(miniatures):
     images = D.load_dataset("sop", "train", miniatures["sop"], data=DataConfig(size=32, resize=40), seed=5)
@@ -612,7 +708,9 @@ def test_draws_and_subsets_are_decided_by_the_image(miniatures):
         assert torch.equal(part.batch([0, 1, 2], draw)[0], images.batch([7, 3, 7], draw)[0])
     assert not torch.equal(images.batch([7], 1)[0], images.batch([7], 2)[0])
     other = D.load_dataset("sop", "train", miniatures["sop"], data=DataConfig(size=32, resize=40), seed=6)
-    assert torch.equal(images.batch([7], 0)[0], other.batch([7], 0)[0]) and not torch.equal(images.batch([7], 1)[0], other.batch([7], 1)[0])
+    assert torch.equal(images.batch([7], 0)[0], other.batch([7], 0)[0]) and not torch.equal(
+        images.batch([7], 1)[0], other.batch([7], 1)[0]
+    )
     image, labels = images[7]
     assert torch.equal(image, images.batch([7])[0][0]) and labels.shape == (2,)
     assert images.paths[-1] == images.root / images.relative[-1] and len(images.paths[2:5]) == 3
@@ -620,7 +718,12 @@ def test_draws_and_subsets_are_decided_by_the_image(miniatures):
 
 def test_image_set_refuses_what_does_not_fit(miniatures):
     images = D.load_dataset("sop", "train", miniatures["sop"])
-    for wrong, error in (([0.5], TypeError), (torch.ones(3, dtype=torch.bool), TypeError), ([81], IndexError), ([-82], IndexError)):
+    for wrong, error in (
+        ([0.5], TypeError),
+        (torch.ones(3, dtype=torch.bool), TypeError),
+        ([81], IndexError),
+        ([-82], IndexError),
+    ):
         with pytest.raises(error):
             images.batch(wrong)
     with pytest.raises(IndexError):
@@ -653,7 +756,10 @@ def test_official_counts_are_compared(monkeypatch, copy):
     lines = {line[0]: line for line in checking.check_dataset("cub", root)}
     assert lines["train"][1] == "fail" and "5,864" in lines["train"][2] and "caltech" in lines["train"][3]
     info = D.DATASETS["cub"]
-    right = {"train": (sources.Count(71, 14, "me"),), "test": (sources.Count(70, 14, "me"), sources.Count(71, 14, "somebody else", False))}
+    right = {
+        "train": (sources.Count(71, 14, "me"),),
+        "test": (sources.Count(70, 14, "me"), sources.Count(71, 14, "somebody else", False)),
+    }
     monkeypatch.setitem(D.DATASETS, "cub", sources.DatasetInfo(**{**vars(info), "counts": right}))
     lines = {line[0]: line for line in checking.check_dataset("cub", root)}
     assert lines["train"][1] == lines["test"][1] == "ok"
@@ -682,12 +788,21 @@ def test_counts_per_level(monkeypatch, copy):
     info = D.DATASETS["inat_full"]
     images = D.load_dataset("inat_full", "train", root)
     levels = tuple(map(len, images.class_names))
-    for counted, state in ((levels, "ok"), (levels[:-1] + (levels[-1] + 1,), "fail"), ((levels[0] + 1, *levels[1:]), "fail")):
-        monkeypatch.setitem(D.DATASETS, "inat_full", sources.DatasetInfo(**{**vars(info), "counts": {"train": (sources.Count(81, counted, "me"),)}}))
+    for counted, state in (
+        (levels, "ok"),
+        (levels[:-1] + (levels[-1] + 1,), "fail"),
+        ((levels[0] + 1, *levels[1:]), "fail"),
+    ):
+        monkeypatch.setitem(
+            D.DATASETS,
+            "inat_full",
+            sources.DatasetInfo(**{**vars(info), "counts": {"train": (sources.Count(81, counted, "me"),)}}),
+        )
         assert {line[0]: line for line in checking.check_dataset("inat_full", root)}["train"][1] == state
 
 
 # ---------------------------------------------------------------- the command line
+
 
 def call(monkeypatch, capsys, *words):
     monkeypatch.setattr(sys, "argv", ["smoothap", "data", *map(str, words)])
@@ -714,8 +829,15 @@ def test_cli_lists_writes_and_checks(monkeypatch, capsys, tmp_path):
     assert code == 1 and "images.txt is missing" in out and "caltech" in out
 
 
-@pytest.mark.parametrize("words, says", [(["check", "cubb"], "did you mean 'cub'"), (["list", "sopp"], "did you mean 'sop'"),
-                                         (["miniature", "cub", "--to", "{}", "--classes", "1"], "classes must be"), (["miniature", "cub", "--to", "{}/x"], "is a file")])
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (["check", "cubb"], "did you mean 'cub'"),
+        (["list", "sopp"], "did you mean 'sop'"),
+        (["miniature", "cub", "--to", "{}", "--classes", "1"], "classes must be"),
+        (["miniature", "cub", "--to", "{}/x"], "is a file"),
+    ],
+)
 def test_cli_faults_are_one_line(monkeypatch, capsys, tmp_path, words, says):
     (tmp_path / "x").write_text("")
     code, _, err = call(monkeypatch, capsys, *(word.format(tmp_path) for word in words))
@@ -724,12 +846,26 @@ def test_cli_faults_are_one_line(monkeypatch, capsys, tmp_path, words, says):
 
 # ---------------------------------------------------------------- a short training of each, through its protocol
 
+
 def short_training(name, root, folder, *more):
     from smoothap_nb import train as T
     from smoothap_nb.train.config import load_experiment
 
-    settings = (f"data.name={name}", f"data.root={root}", "data.size=32", "data.resize=36", "data.workers=1", "data.crop_scale=[0.5, 1.0]", "model.backbone=resnet18",
-                "model.dim=16", "batch.classes=6", "batch.images=3", "optim.steps=6", "optim.warmup=1", "loss.tau=0.05")
+    settings = (
+        f"data.name={name}",
+        f"data.root={root}",
+        "data.size=32",
+        "data.resize=36",
+        "data.workers=1",
+        "data.crop_scale=[0.5, 1.0]",
+        "model.backbone=resnet18",
+        "model.dim=16",
+        "batch.classes=6",
+        "batch.images=3",
+        "optim.steps=6",
+        "optim.warmup=1",
+        "loss.tau=0.05",
+    )
     experiment = load_experiment("demo", (*settings, *more))
     run = T.open_run(folder, experiment)
     training = T.prepare(experiment, run, torch.device("cpu"))
@@ -750,7 +886,9 @@ def test_short_training_and_protocol(name, miniatures, tmp_path):
     more = ("loss.name=h_ap",) if name == "inat_full" else ()
     training, experiment = short_training(source, miniatures[source], tmp_path / "run", *more)
     protocols = D.load_protocols(name, miniatures[name], data=experiment.data)
-    found = D.evaluate_protocols(protocols, lambda images: embed(training.model, images, progress=False), progress=False)
+    found = D.evaluate_protocols(
+        protocols, lambda images: embed(training.model, images, progress=False), progress=False
+    )
     assert len(found) == len(protocols) + name.startswith("dyml")
     for numbers in found.values():
         assert all(0 <= value <= 1 for key, value in numbers.items() if key != "queries_skipped")
@@ -764,5 +902,12 @@ def test_short_training_from_the_decoded_cache_sees_damage(copy, tmp_path):
     damaged.write_bytes(damaged.read_bytes()[:100])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        training, _ = short_training("sop", root, tmp_path / "run", f"data.cache={tmp_path / 'cache'}", "data.damaged_share=0.05", "optim.steps=3")
+        training, _ = short_training(
+            "sop",
+            root,
+            tmp_path / "run",
+            f"data.cache={tmp_path / 'cache'}",
+            "data.damaged_share=0.05",
+            "optim.steps=3",
+        )
     assert training.step == 3

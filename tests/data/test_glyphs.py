@@ -194,7 +194,13 @@ def test_cut_name():
 
 
 def test_name_tree_by_hand():
-    names = ["LATIN SMALL LETTER A", "LATIN SMALL LETTER A WITH ACUTE", "LATIN SMALL LETTER E", "LATIN SMALL LETTER O", "SNOWMAN"]
+    names = [
+        "LATIN SMALL LETTER A",
+        "LATIN SMALL LETTER A WITH ACUTE",
+        "LATIN SMALL LETTER E",
+        "LATIN SMALL LETTER O",
+        "SNOWMAN",
+    ]
     groups, families = name_tree(names, least_group=4, least_family=2)
     assert groups == ["LATIN"] * 4 + ["OTHER"]
     assert families == ["LATIN SMALL LETTER A"] * 2 + ["LATIN SMALL LETTER"] * 2 + ["OTHER"]
@@ -215,7 +221,9 @@ def test_select_characters():
 def test_lookalikes_is_every_pair_against_the_definition(seed, tolerance):
     rng = np.random.default_rng(seed)
     bases = rng.integers(0, 256, (3, 8, 8))
-    pictures = np.clip(bases[rng.integers(0, 3, 12)] + rng.normal(0, rng.choice([0, 1, 4, 15], (12, 1, 1)), (12, 8, 8)), 0, 255).astype(np.uint8)
+    pictures = np.clip(
+        bases[rng.integers(0, 3, 12)] + rng.normal(0, rng.choice([0, 1, 4, 15], (12, 1, 1)), (12, 8, 8)), 0, 255
+    ).astype(np.uint8)
     gaps = ((pictures[:, None].astype(int) - pictures[None].astype(int)) ** 2).mean((2, 3))
     expected = [(i, j) for i in range(12) for j in range(i + 1, 12) if gaps[i, j] <= tolerance**2]
     assert lookalikes(torch.from_numpy(pictures), tolerance) == expected
@@ -250,7 +258,11 @@ def test_split_of_stays_as_it_is():
 def test_batch_is_independent_of_its_company(splits):
     data = splits["test"]
     together, labels = data.batch(range(301), draw=3)
-    assert together.shape == (301, 1, 32, 32) and together.dtype == torch.float32 and torch.equal(labels, data.labels[:301])
+    assert (
+        together.shape == (301, 1, 32, 32)
+        and together.dtype == torch.float32
+        and torch.equal(labels, data.labels[:301])
+    )
     shuffled = torch.randperm(301, generator=torch.Generator().manual_seed(0))
     assert torch.equal(data.batch(shuffled, draw=3)[0], together[shuffled])
     for i in (0, 7, 300):
@@ -287,13 +299,21 @@ def test_seed_draw_and_global_generator(splits, root):
 
 
 def test_distortion_is_the_same_in_another_process(splits, root):
-    code = ("import sys, hashlib; from smoothap_nb import Glyphs; "
-            "print(hashlib.sha256(Glyphs('test', root=sys.argv[1]).batch(range(64), draw=2)[0].numpy().tobytes()).hexdigest())")
+    code = (
+        "import sys, hashlib; from smoothap_nb import Glyphs; "
+        "print(hashlib.sha256(Glyphs('test', root=sys.argv[1]).batch(range(64), "
+        "draw=2)[0].numpy().tobytes()).hexdigest())"
+    )
     import hashlib
 
     ours = hashlib.sha256(splits["test"].batch(range(64), draw=2)[0].numpy().tobytes()).hexdigest()
-    theirs = subprocess.run([sys.executable, "-c", code, str(root)], capture_output=True, text=True, check=True,
-                            env={**os.environ, "OMP_NUM_THREADS": "1"})
+    theirs = subprocess.run(
+        [sys.executable, "-c", code, str(root)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     assert theirs.stdout.strip() == ours
 
 
@@ -319,7 +339,9 @@ def test_strength_orders_the_damage(splits):
 
 
 def moved(images, angle=0.0, scale=1.0, shift=(0.0, 0.0)):
-    return distortion.move(images[None, None], torch.tensor([angle]), torch.tensor([scale]), torch.tensor([shift]))[0, 0]
+    return distortion.move(images[None, None], torch.tensor([angle]), torch.tensor([scale]), torch.tensor([shift]))[
+        0, 0
+    ]
 
 
 def test_the_geometry_by_exact_cases():
@@ -329,7 +351,9 @@ def test_the_geometry_by_exact_cases():
     right_down = moved(image, shift=(2 * 3 / 16, 2 * 1 / 16))  # three pixels right, one down
     torch.testing.assert_close(right_down[1:, 3:], image[:-1, :-3], atol=1e-5, rtol=0)
     assert right_down[0].abs().max() < 1e-5 and right_down[:, :3].abs().max() < 1e-5
-    blocks = torch.rand(4, 4, generator=torch.Generator().manual_seed(1)).repeat_interleave(4, 0).repeat_interleave(4, 1)
+    blocks = (
+        torch.rand(4, 4, generator=torch.Generator().manual_seed(1)).repeat_interleave(4, 0).repeat_interleave(4, 1)
+    )
     twice = moved(blocks, scale=2.0)  # the middle 2 x 2 blocks fill the picture
     torch.testing.assert_close(twice[2:6, 2:6], blocks[4, 4].expand(4, 4), atol=1e-5, rtol=0)
 
@@ -364,7 +388,9 @@ def test_keys_spread():
     assert 0 <= u.min() and u.max() < 1
     assert (u.mean(0) - 0.5).abs().max() < 0.02
     assert not torch.equal(keys, distortion_keys(torch.arange(10_000), seed=1))
-    assert not set(distortion_keys(torch.arange(1000), draw=1).tolist()) & set(distortion_keys(torch.arange(1000), draw=2).tolist())
+    assert not set(distortion_keys(torch.arange(1000), draw=1).tolist()) & set(
+        distortion_keys(torch.arange(1000), draw=2).tolist()
+    )
     for seed in (-1, 2**63, 2**64 - 1):
         distortion_keys(torch.arange(3), seed=seed)
     assert torch.equal(distortion_keys(torch.arange(3), seed=-1), distortion_keys(torch.arange(3), seed=2**64 - 1))
@@ -376,7 +402,9 @@ def test_empty_batch(splits):
 
 
 def test_works_in_a_data_loader(splits):
-    loader = torch.utils.data.DataLoader(torch.utils.data.Subset(splits["val"], range(32)), batch_size=16, num_workers=0)
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.Subset(splits["val"], range(32)), batch_size=16, num_workers=0
+    )
     images = torch.cat([images for images, _ in loader])
     assert torch.equal(images, splits["val"].batch(range(32))[0])
 
@@ -427,7 +455,9 @@ DAMAGE = {
     "header only": lambda path: os.truncate(path, 100),
     "empty": lambda path: os.truncate(path, 0),
     "noise": lambda path: path.write_bytes(os.urandom(1000)),
-    "another program's": lambda path: path.write_bytes(__import__("safetensors.torch").torch.save({"x": torch.zeros(3)})),
+    "another program's": lambda path: path.write_bytes(
+        __import__("safetensors.torch").torch.save({"x": torch.zeros(3)})
+    ),
 }
 
 
@@ -536,7 +566,10 @@ def test_two_writers_and_a_reader(tmp_path, no_drawing, few):
 
 
 def test_strays_of_killed_processes_are_swept(tmp_path, few):
-    old, new, other = (tmp_path / name for name in (".glyphs-32.safetensors.1.part", ".glyphs-32.safetensors.2.part", ".glyphs-64.safetensors.1.part"))
+    old, new, other = (
+        tmp_path / name
+        for name in (".glyphs-32.safetensors.1.part", ".glyphs-32.safetensors.2.part", ".glyphs-64.safetensors.1.part")
+    )
     for path in (old, new, other):
         path.touch()
     os.utime(old, (0, 0))
@@ -548,7 +581,10 @@ def test_strays_of_killed_processes_are_swept(tmp_path, few):
 @pytest.mark.slow
 def test_two_processes_draw_at_once(tmp_path):
     code = "import sys; from smoothap_nb import Glyphs; print(Glyphs('all', root=sys.argv[1]).images.sum().item())"
-    processes = [subprocess.Popen([sys.executable, "-W", "error", "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    processes = [
+        subprocess.Popen([sys.executable, "-W", "error", "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     answers = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0] and answers[0] == answers[1]
     assert [p.name for p in tmp_path.iterdir()] == ["glyphs-32.safetensors"]
@@ -557,7 +593,11 @@ def test_two_processes_draw_at_once(tmp_path):
 @pytest.mark.slow
 def test_size_64_has_the_same_classes(tmp_path, store):
     large = load_glyphs(64, tmp_path)
-    assert large.table == store.table and torch.equal(large.character, store.character) and torch.equal(large.face, store.face)
+    assert (
+        large.table == store.table
+        and torch.equal(large.character, store.character)
+        and torch.equal(large.face, store.face)
+    )
     halves = torch.nn.functional.avg_pool2d(large.images[:, None].float(), 2)[:, 0]
     assert (halves - store.images).abs().max() <= 1  # two roundings
 
@@ -565,18 +605,21 @@ def test_size_64_has_the_same_classes(tmp_path, store):
 # bad input
 
 
-@pytest.mark.parametrize("arguments, error, message", [
-    (dict(split="validation"), ValueError, "split must be one of 'train', 'val', 'test', 'all'"),
-    (dict(size=8), ValueError, "size must lie between 16 and 128"),
-    (dict(size=300), ValueError, "size must lie between 16 and 128"),
-    (dict(size=32.5), TypeError, "whole number of pixels"),
-    (dict(size=True), TypeError, "whole number of pixels"),
-    (dict(strength=-0.1), ValueError, "strength must be a finite number of at least 0"),
-    (dict(strength=float("nan")), ValueError, "strength must be a finite number"),
-    (dict(strength=float("inf")), ValueError, "strength must be a finite number"),
-    (dict(strength="strong"), TypeError, "strength must be a number"),
-    (dict(seed=0.5), TypeError, "seed must be a whole number"),
-])
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        (dict(split="validation"), ValueError, "split must be one of 'train', 'val', 'test', 'all'"),
+        (dict(size=8), ValueError, "size must lie between 16 and 128"),
+        (dict(size=300), ValueError, "size must lie between 16 and 128"),
+        (dict(size=32.5), TypeError, "whole number of pixels"),
+        (dict(size=True), TypeError, "whole number of pixels"),
+        (dict(strength=-0.1), ValueError, "strength must be a finite number of at least 0"),
+        (dict(strength=float("nan")), ValueError, "strength must be a finite number"),
+        (dict(strength=float("inf")), ValueError, "strength must be a finite number"),
+        (dict(strength="strong"), TypeError, "strength must be a number"),
+        (dict(seed=0.5), TypeError, "seed must be a whole number"),
+    ],
+)
 def test_refused_arguments(root, arguments, error, message):
     with pytest.raises(error, match=message):
         Glyphs(**{"split": "val", "root": root, **arguments})
@@ -612,7 +655,9 @@ def test_refused_pictures_and_keys():
 
 def test_statistics_and_description(splits):
     statistics = glyph_statistics(splits["val"])
-    assert statistics["images"] == len(splits["val"]) and statistics["classes"] == statistics["character"] == len(set(splits["val"].characters))
+    assert statistics["images"] == len(splits["val"]) and statistics["classes"] == statistics["character"] == len(
+        set(splits["val"].characters)
+    )
     assert 4 <= statistics["smallest_class"] <= statistics["images_per_class"] <= statistics["largest_class"] <= 16
     assert repr(splits["val"]).startswith("Glyphs('val', size=32, strength=1, seed=0): ")
 
@@ -621,7 +666,11 @@ def test_glyph_batch_is_the_data_it_says(monkeypatch):
     from smoothap_nb.data.glyphs import glyph_batch
 
     batch = glyph_batch()
-    assert batch["images"].shape == (384, 32, 32) and batch["images"].dtype == torch.uint8 and batch["labels"].shape == (384, 3)
+    assert (
+        batch["images"].shape == (384, 32, 32)
+        and batch["images"].dtype == torch.uint8
+        and batch["labels"].shape == (384, 3)
+    )
     assert [len(batch["labels"][:, level].unique()) for level in range(3)] == [8, 24, 96]
     for name in ("trained", "untrained"):
         torch.testing.assert_close(batch[name].norm(dim=1), torch.ones(384))
@@ -635,5 +684,9 @@ def test_subset_shows_the_same_pictures():
     whole = Glyphs("val")
     rows = torch.tensor([5, 0, 17])
     part = whole.subset(rows)
-    assert len(part) == 3 and part.captions == [whole.captions[int(i)] for i in rows] and torch.equal(part.labels, whole.labels[rows])
+    assert (
+        len(part) == 3
+        and part.captions == [whole.captions[int(i)] for i in rows]
+        and torch.equal(part.labels, whole.labels[rows])
+    )
     assert torch.equal(part.batch([0, 1, 2], draw=3)[0], whole.batch(rows, draw=3)[0])

@@ -1,9 +1,7 @@
 "Photographs: files good and bad, torchvision's geometry, draws that depend on nothing but (seed, image, draw)."
 
 import errno
-import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -31,12 +29,16 @@ def noise(width, height, seed=0):
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-@pytest.mark.parametrize("width, height", [(500, 375), (375, 500), (256, 256), (257, 300), (30, 700), (100, 90), (1000, 333), (1, 1)])
+@pytest.mark.parametrize(
+    "width, height", [(500, 375), (375, 500), (256, 256), (257, 300), (30, 700), (100, 90), (1000, 333), (1, 1)]
+)
 @pytest.mark.parametrize("size, resize", [(224, 256), (32, 40), (48, 48), (33, 40)])
 @pytest.mark.parametrize("squash", [False, True])
 def test_evaluation_equals_torchvision(width, height, size, resize, squash):
     picture = noise(width, height)
-    papers = transforms.Compose([transforms.Resize((resize, resize) if squash else resize), transforms.CenterCrop(size), transforms.ToTensor()])
+    papers = transforms.Compose(
+        [transforms.Resize((resize, resize) if squash else resize), transforms.CenterCrop(size), transforms.ToTensor()]
+    )
     assert torch.equal(PhotoTransform(size, resize, squash)(picture), papers(picture))
 
 
@@ -70,7 +72,10 @@ def test_one_box_in_plain_numbers_is_the_same_box():
     for scale, ratio in (((0.08, 1), (3 / 4, 4 / 3)), ((0.9, 1), (0.9, 1.1))):
         boxes, _ = crop_boxes(sizes, np.arange(400), 2, 5, scale, ratio)
         attempts = cuts._attempts(np.arange(400), 2, 5, scale, ratio)[:4]
-        assert [cuts._first_box(tuple(size), [a[i].tolist() for a in attempts], ratio) for i, size in enumerate(sizes.tolist())] == list(map(tuple, boxes.tolist()))
+        assert [
+            cuts._first_box(tuple(size), [a[i].tolist() for a in attempts], ratio)
+            for i, size in enumerate(sizes.tolist())
+        ] == list(map(tuple, boxes.tolist()))
 
 
 def test_where_no_attempt_fits_the_largest_box_is_taken():
@@ -84,15 +89,27 @@ def test_a_draw_depends_on_seed_image_and_draw_alone():
     for i, one in enumerate(identity):
         alone = crop_boxes(sizes[:1], [one], 3, seed=7)
         assert (alone[0][0] == together[0][i]).all() and alone[1][0] == together[1][i]
-    for other in (crop_boxes(sizes, identity, 4, seed=7), crop_boxes(sizes, identity, 3, seed=8), crop_boxes(sizes, identity[::-1], 3, seed=7)):
+    for other in (
+        crop_boxes(sizes, identity, 4, seed=7),
+        crop_boxes(sizes, identity, 3, seed=8),
+        crop_boxes(sizes, identity[::-1], 3, seed=7),
+    ):
         assert (other[0] != together[0]).any()
 
 
 def test_transform_is_described_and_checked():
     transform = PhotoTransform(96, 110, True, 120, (0.2, 1), (0.5, 2), False, 3)
-    assert PhotoTransform(**transform.to_dict()).to_dict() == transform.to_dict() and "train_resize=120" in repr(transform)
-    for wrong, says in (({"size": 300}, "resize must be at least size"), ({"crop_scale": (0, 1)}, "crop_scale"), ({"crop_scale": (0.5, 2)}, "crop_scale"),
-                        ({"crop_ratio": (2, 1)}, "crop_ratio"), ({"size": 0}, "size must be"), ({"train_resize": -1}, "train_resize")):
+    assert PhotoTransform(**transform.to_dict()).to_dict() == transform.to_dict() and "train_resize=120" in repr(
+        transform
+    )
+    for wrong, says in (
+        ({"size": 300}, "resize must be at least size"),
+        ({"crop_scale": (0, 1)}, "crop_scale"),
+        ({"crop_scale": (0.5, 2)}, "crop_scale"),
+        ({"crop_ratio": (2, 1)}, "crop_ratio"),
+        ({"size": 0}, "size must be"),
+        ({"train_resize": -1}, "train_resize"),
+    ):
         with pytest.raises(ValueError, match=says):
             PhotoTransform(**wrong)
     with pytest.raises(ValueError, match="draw"):
@@ -113,7 +130,9 @@ class Photos(ImageSet):
     def __init__(self, root, count=30, transform=None, seed=0, write=True):
         rng, root, names = np.random.default_rng(seed), Path(root), [f"{i:03d}.png" for i in range(count)]
         root.mkdir(parents=True, exist_ok=True)
-        super().__init__(root, names, torch.arange(count)[:, None] // 3, ("class",), transform=transform or PhotoTransform(32, 36))
+        super().__init__(
+            root, names, torch.arange(count)[:, None] // 3, ("class",), transform=transform or PhotoTransform(32, 36)
+        )
         self.identity = torch.arange(count) * 10 + 7
         for path in self.paths if write else ():
             coarse = Image.fromarray(rng.integers(0, 256, (5, 7, 3), dtype=np.uint8))
@@ -141,8 +160,17 @@ def test_raw_is_the_transform_of_each_file(photos):
 
 # --- the decoded cache ------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("transform", [PhotoTransform(32, 36), PhotoTransform(32, 32, squash=True), PhotoTransform(32, 36, train_resize=50, flip=False),
-                                       PhotoTransform(32, 36, crop_scale=(0.16, 1), seed=4)], ids=str)
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        PhotoTransform(32, 36),
+        PhotoTransform(32, 32, squash=True),
+        PhotoTransform(32, 36, train_resize=50, flip=False),
+        PhotoTransform(32, 36, crop_scale=(0.16, 1), seed=4),
+    ],
+    ids=str,
+)
 def test_cache_cuts_what_pillow_cuts(tmp_path, transform):
     "Stated tolerance on smooth pictures: 1.5 grey levels of 255 on average over a picture, 1 over all."
     photos = Photos(tmp_path / "photos", transform=transform)
@@ -159,7 +187,9 @@ def test_cache_cuts_what_pillow_cuts(tmp_path, transform):
 def test_geometry_is_exact_on_a_ramp():
     "On a picture whose colour is the place, the colour found says where a pixel was taken from."
     side, size = 200, 20
-    ramp = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="xy"))[None].float().add(0.5) / side  # x, y in [0, 1]
+    ramp = (
+        torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="xy"))[None].float().add(0.5) / side
+    )  # x, y in [0, 1]
     boxes = np.array([[0.2, 0.1, 0.5, 0.25], [0.2, 0.1, 0.5, 0.25]])
     out = cut_boxes(ramp.expand(2, -1, -1, -1), boxes, [False, True], size)
     centre = (torch.arange(size) + 0.5) / size
@@ -174,8 +204,14 @@ def test_cache_pictures_do_not_depend_on_their_batch(tmp_path, photos):
     for i in (0, 11, 29):
         assert torch.equal(cache.batch([i], 5)[0][0], together[i])
     part = cache.subset([11, 29])
-    assert len(part) == 2 and torch.equal(part.batch([0, 1], 5)[0], together[[11, 29]]) and part.labels[:, 0].tolist() == [3, 9]
-    assert torch.equal(cache[7][0], cache.batch([7])[0][0]) and torch.equal(cache.to("cpu").batch(range(30), 5)[0], together)
+    assert (
+        len(part) == 2
+        and torch.equal(part.batch([0, 1], 5)[0], together[[11, 29]])
+        and part.labels[:, 0].tolist() == [3, 9]
+    )
+    assert torch.equal(cache[7][0], cache.batch([7])[0][0]) and torch.equal(
+        cache.to("cpu").batch(range(30), 5)[0], together
+    )
     assert part.identity.tolist() == [117, 297]
 
 
@@ -187,8 +223,12 @@ def test_cache_opens_again_without_reading_a_file(tmp_path, photos, monkeypatch)
 
 def test_cache_of_other_data_is_refused_with_the_reason(tmp_path, photos):
     DecodedCache(photos, tmp_path / "cache", side=40, progress=False)
-    for other, side, says in ((photos, 48, "squares of side 40, not 48"), (Photos(photos.root, 29, write=False), 40, "30 pictures, the data set has 29"),
-                              (Photos(tmp_path / "elsewhere", 30), 40, None), (photos.subset(list(range(30))[::-1]), 40, "another list of files")):
+    for other, side, says in (
+        (photos, 48, "squares of side 40, not 48"),
+        (Photos(photos.root, 29, write=False), 40, "30 pictures, the data set has 29"),
+        (Photos(tmp_path / "elsewhere", 30), 40, None),
+        (photos.subset(list(range(30))[::-1]), 40, "another list of files"),
+    ):
         if says:
             with pytest.raises(CacheError, match=says):
                 DecodedCache(other, tmp_path / "cache", side=side, progress=False)
@@ -204,7 +244,11 @@ def test_cache_folders_that_cannot_serve(tmp_path, photos):
     (tmp_path / "file").write_text("x")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("x")
-    for folder, says in (("file", "is a file"), ("file/in", "is a file, or lies inside one"), ("full", "holds other things")):
+    for folder, says in (
+        ("file", "is a file"),
+        ("file/in", "is a file, or lies inside one"),
+        ("full", "holds other things"),
+    ):
         with pytest.raises(CacheError, match=says):
             DecodedCache(photos, tmp_path / folder, side=40, progress=False)
     with pytest.raises(ValueError, match="side must be at least"):
@@ -246,14 +290,25 @@ def test_damaged_pictures_are_named_and_counted(tmp_path, photos):
 def test_cache_of_an_image_set_takes_its_substitutes(tmp_path, photos):
     "A damaged picture of an ImageSet is another one of its class, in the cache as in the files; it stays named."
     photos.paths[4].write_bytes(b"no picture")
-    data = ImageSet(photos.root, [p.name for p in photos.paths], photos.labels, ["class"], transform=photos.transform, damaged_share=0.1)
+    data = ImageSet(
+        photos.root,
+        [p.name for p in photos.paths],
+        photos.labels,
+        ["class"],
+        transform=photos.transform,
+        damaged_share=0.1,
+    )
     with pytest.warns(UserWarning, match="004.png"):
         cache = DecodedCache(data, tmp_path / "cache", side=128, progress=False, damaged_share=0.1)
     assert list(cache.damaged) == ["004.png"] and len(cache) == 30 and cache.level_names == ("class",)
     files, squares = data.batch([4, 5], 2)[0], cache.batch([4, 5], 2)[0]
     assert 255 * (files - squares).abs().mean() < 2
     assert len(cache.subset([4, 5])) == 2 and torch.equal(cache.subset([4, 5]).batch([1], 2)[0][0], squares[1])
-    again = DecodedCache(ImageSet(photos.root, [p.name for p in photos.paths], photos.labels, ["class"], transform=photos.transform), tmp_path / "cache", side=128)
+    again = DecodedCache(
+        ImageSet(photos.root, [p.name for p in photos.paths], photos.labels, ["class"], transform=photos.transform),
+        tmp_path / "cache",
+        side=128,
+    )
     assert list(again.damaged) == ["004.png"]
 
 
@@ -261,7 +316,12 @@ def test_two_builders_share_the_work(tmp_path, photos):
     "The second one waits for the first and reads no file."
     reads, caches = [], []
     photos.photo = lambda i: reads.append(i) or time.sleep(0.002) or open_rgb(photos.paths[i])
-    builders = [threading.Thread(target=lambda: caches.append(DecodedCache(photos, tmp_path / "cache", side=40, progress=False))) for _ in range(2)]
+    builders = [
+        threading.Thread(
+            target=lambda: caches.append(DecodedCache(photos, tmp_path / "cache", side=40, progress=False))
+        )
+        for _ in range(2)
+    ]
     for builder in builders:
         builder.start()
     for builder in builders:
@@ -297,7 +357,9 @@ def test_build_survives_kill_nine(tmp_path):
     photos = Photos(tmp_path / "photos", 60)
     whole = DecodedCache(photos, tmp_path / "whole", side=40, progress=False)
     state = tmp_path / "cut" / "state.json"
-    process = subprocess.Popen([sys.executable, "-c", BUILD, str(Path(__file__).parent), str(photos.root), str(tmp_path / "cut")])
+    process = subprocess.Popen(
+        [sys.executable, "-c", BUILD, str(Path(__file__).parent), str(photos.root), str(tmp_path / "cut")]
+    )
     while process.poll() is None and not state.exists():
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
@@ -315,6 +377,7 @@ def test_build_survives_kill_nine(tmp_path):
 
 # --- batches ahead of time --------------------------------------------------------------------------------------------
 
+
 def plan(step):
     return np.random.default_rng(step).permutation(30)[:10], step // 3
 
@@ -326,7 +389,9 @@ def test_workers_change_nothing(photos, workers, ahead):
     for step, batch in zip(range(2, 7), batches):
         indices, epoch = plan(step)
         images, labels = photos.batch(indices, epoch + 1)
-        assert isinstance(batch, Batch) and batch.epoch == epoch and (batch.indices == indices).all() and batch.waited >= 0
+        assert (
+            isinstance(batch, Batch) and batch.epoch == epoch and (batch.indices == indices).all() and batch.waited >= 0
+        )
         assert torch.equal(batch.images, images) and torch.equal(batch.labels, labels)
 
 
@@ -389,8 +454,12 @@ for batch in Prefetcher(Photos(sys.argv[2], write=False), plan, 10**9, workers=3
 
 
 def test_control_c_ends_the_process(photos):
-    process = subprocess.Popen([sys.executable, "-c", LOOP, str(Path(__file__).parent), str(photos.root)], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOOP, str(Path(__file__).parent), str(photos.root)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout.readline() == "running\n"
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
@@ -425,6 +494,8 @@ def test_on_a_gpu_bytes_travel_and_the_pictures_agree(tmp_path, photos):
     for data in (cache, cache.subset(list(range(30))).to("cuda"), photos):
         for step, batch in enumerate(Prefetcher(data, plan, 3, workers=2, device="cuda")):
             indices, epoch = plan(step)
-            assert batch.images.is_cuda and batch.labels.is_cuda and batch.labels[:, 0].tolist() == (indices // 3).tolist()
+            assert (
+                batch.images.is_cuda and batch.labels.is_cuda and batch.labels[:, 0].tolist() == (indices // 3).tolist()
+            )
             wanted = (photos if data is photos else cache).batch(indices, epoch + 1)[0]
             torch.testing.assert_close(batch.images.cpu(), wanted, atol=2e-3, rtol=0)

@@ -20,13 +20,19 @@ def picture(path):
     Image.new("RGB", (20, 16), (40, 90, 20)).save(path)
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["1", "2", "10"]), st.sampled_from(["x", "y9", "y10"])), min_size=1, max_size=12))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.sampled_from(["1", "2", "10"]), st.sampled_from(["x", "y9", "y10"])),
+        min_size=1,
+        max_size=12,
+    )
+)
 def test_path_labels_keep_exactly_the_paths_apart(rows):
     labels, names = label_tree([list(column) for column in zip(*rows)], "path")
     for i, a in enumerate(rows):
         for j, b in enumerate(rows):
             for level in range(3):
-                assert (labels[i, level] == labels[j, level]) == (a[:level + 1] == b[:level + 1])
+                assert (labels[i, level] == labels[j, level]) == (a[: level + 1] == b[: level + 1])
         assert [names[level][labels[i, level]] for level in range(3)] == list(a)
     for level in range(3):
         assert labels[:, level].unique().tolist() == list(range(len(names[level])))
@@ -34,7 +40,21 @@ def test_path_labels_keep_exactly_the_paths_apart(rows):
 
 # ---------------------------------------------------------------- paths that lead out
 
-@pytest.mark.parametrize("path", ["../x.png", "a/../../x.png", "/etc/passwd", "/x.png", "C:\\x.png", "\\\\server\\x.png", "a\\..\\x.png/y.png", "..", "a/.."])
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../x.png",
+        "a/../../x.png",
+        "/etc/passwd",
+        "/x.png",
+        "C:\\x.png",
+        "\\\\server\\x.png",
+        "a\\..\\x.png/y.png",
+        "..",
+        "a/..",
+    ],
+)
 def test_paths_out_of_the_root_are_refused(tmp_path, path):
     (tmp_path / "root" / "a").mkdir(parents=True)
     picture(tmp_path / "x.png")
@@ -53,12 +73,16 @@ def test_links_out_of_the_root_are_refused_and_links_inside_are_not(tmp_path):
     for path in ("folder/b.png", "in/file.png"):
         with pytest.raises(D.DatasetError, match="link"):
             lists.find_missing(root, [path])
-    assert lists.find_missing(root, ["in/same.png", "alias/a.png", "in/none.png", "none/a.png"]) == ["in/none.png", "none/a.png"]
+    assert lists.find_missing(root, ["in/same.png", "alias/a.png", "in/none.png", "none/a.png"]) == [
+        "in/none.png",
+        "none/a.png",
+    ]
     (tmp_path / "link").symlink_to(root)  # the root itself may be a link
     assert lists.find_missing(tmp_path / "link", ["in/a.png"]) == []
 
 
 # ---------------------------------------------------------------- miniatures
+
 
 @pytest.mark.parametrize("name", ["sop", "ijbc", "dyml_animal"])
 def test_miniatures_are_the_same_bytes(name, tmp_path):
@@ -90,6 +114,10 @@ def test_miniature_sizes_and_faults(tmp_path):
 
 
 def test_every_data_set_has_its_reader_and_its_writer():
-    assert [info.name for info in Y.DATASETS.values() if info.read] == [name for name in Y.DATASETS if name != "glyphs"] == list(M.WRITERS)
+    assert (
+        [info.name for info in Y.DATASETS.values() if info.read]
+        == [name for name in Y.DATASETS if name != "glyphs"]
+        == list(M.WRITERS)
+    )
     for info in Y.DATASETS.values():
         assert info.source and info.title and info.metrics

@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 
 from smoothap_nb.train.config import BatchConfig
 from smoothap_nb.checks import ConfigError
-from smoothap_nb.data.sampling import (SAMPLERS, HierarchicalSampler, MPerClassSampler, OfficialMPerClassSampler, RandomSuperPairSampler, SuperPairSampler,
-                                  batch_picture, batch_statistics, sampler_from_config)
+from smoothap_nb.data.sampling import (
+    SAMPLERS,
+    HierarchicalSampler,
+    MPerClassSampler,
+    OfficialMPerClassSampler,
+    RandomSuperPairSampler,
+    SuperPairSampler,
+    batch_picture,
+    batch_statistics,
+    sampler_from_config,
+)
 
 SIZES = st.lists(st.integers(1, 14), min_size=2, max_size=30)
 
@@ -56,7 +65,9 @@ def test_seed_and_epoch_decide():
     one, two = (MPerClassSampler(labels, 4, 2, seed=3) for _ in range(2))
     assert all((a == b).all() for a, b in zip(one.epoch(7), two.epoch(7)))
     flat = lambda batches: np.concatenate(batches).tolist()
-    assert flat(one.epoch(7)) != flat(one.epoch(8)) and flat(one.epoch(7)) != flat(MPerClassSampler(labels, 4, 2, seed=4).epoch(7))
+    assert flat(one.epoch(7)) != flat(one.epoch(8)) and flat(one.epoch(7)) != flat(
+        MPerClassSampler(labels, 4, 2, seed=4).epoch(7)
+    )
 
 
 def test_a_huge_class_does_not_stretch_the_epoch():
@@ -71,14 +82,17 @@ def test_a_large_set_is_dealt_quickly_enough_to_be_used():
     assert len(batches) == 143 and set(np.concatenate(batches)) == set(range(16_000))
 
 
-@pytest.mark.parametrize("labels, classes, images, says", [
-    ([0] * 10, 2, 4, "only 1 classes have two images"),
-    ([0, 1, 2, 3], 2, 2, "4 have one"),
-    ([], 2, 2, "non-empty"),
-    ([0, 0, 1, 1], 1, 2, "at least 2 classes"),
-    ([0, 0, 1, 1], 2, 1, "2 images of each"),
-    ([[0, 0], [1, 1]], 2, 2, "shape"),
-])
+@pytest.mark.parametrize(
+    "labels, classes, images, says",
+    [
+        ([0] * 10, 2, 4, "only 1 classes have two images"),
+        ([0, 1, 2, 3], 2, 2, "4 have one"),
+        ([], 2, 2, "non-empty"),
+        ([0, 0, 1, 1], 1, 2, "at least 2 classes"),
+        ([0, 0, 1, 1], 2, 1, "2 images of each"),
+        ([[0, 0], [1, 1]], 2, 2, "shape"),
+    ],
+)
 def test_what_cannot_be_sampled_is_refused(labels, classes, images, says):
     with pytest.raises(ValueError, match=says):
         MPerClassSampler(labels, classes, images)
@@ -86,7 +100,9 @@ def test_what_cannot_be_sampled_is_refused(labels, classes, images, says):
 
 # --- the label tree ---------------------------------------------------------------------------------------------------
 
-TREES = st.lists(st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=4), min_size=1, max_size=3), min_size=2, max_size=5)
+TREES = st.lists(
+    st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=4), min_size=1, max_size=3), min_size=2, max_size=5
+)
 
 
 def grown(tree, seed=0):
@@ -118,7 +134,9 @@ def try_made(*args, **kwargs):
 
 
 @settings(deadline=None, max_examples=60)
-@given(TREES, st.sampled_from(sorted(SAMPLERS)), st.integers(2, 6), st.integers(2, 4), st.integers(0, 3), st.integers(0, 4))
+@given(
+    TREES, st.sampled_from(sorted(SAMPLERS)), st.integers(2, 6), st.integers(2, 4), st.integers(0, 3), st.integers(0, 4)
+)
 def test_seed_and_epoch_decide_for_every_sampler(tree, name, classes, images, seed, epoch):
     "epoch(k) is a pure function, so that an epoch can be resumed anywhere; no image comes twice in a batch."
     labels = grown(tree)
@@ -133,7 +151,9 @@ def test_seed_and_epoch_decide_for_every_sampler(tree, name, classes, images, se
 
 
 @settings(deadline=None, max_examples=40)
-@given(TREES, st.sampled_from(["super_pairs", "super_pairs_random", "hierarchical"]), st.integers(2, 6), st.integers(2, 4))
+@given(
+    TREES, st.sampled_from(["super_pairs", "super_pairs_random", "hierarchical"]), st.integers(2, 6), st.integers(2, 4)
+)
 def test_every_image_is_reached_in_the_tree(tree, name, classes, images):
     labels = grown(tree)
     assume(classes * images % 2 == 0)
@@ -146,7 +166,13 @@ def test_every_image_is_reached_in_the_tree(tree, name, classes, images):
 
 
 @settings(deadline=None, max_examples=60)
-@given(TREES, st.sampled_from(["super_pairs_random", "hierarchical"]), st.integers(2, 6), st.integers(2, 4), st.integers(0, 3))
+@given(
+    TREES,
+    st.sampled_from(["super_pairs_random", "hierarchical"]),
+    st.integers(2, 6),
+    st.integers(2, 4),
+    st.integers(0, 3),
+)
 def test_class_counts_are_exact_in_the_tree(tree, name, classes, images, epoch):
     labels = grown(tree)
     of_class = dict(zip(*np.unique(labels[:, 2], return_counts=True)))
@@ -173,17 +199,21 @@ def test_published_pairs(tree, half, epoch):
             walks[s] += batch[labels[batch, 0] == s].tolist()
     expected = len(sizes) * (len(sizes) - 1) // 2
     assert len(set(pairs)) == expected and len(pairs) == 3 * expected
-    assert all(len(set(pairs[i:i + 3])) == 1 for i in range(0, len(pairs), 3))
+    assert all(len(set(pairs[i : i + 3])) == 1 for i in range(0, len(pairs), 3))
     for s, walk in walks.items():
         row = walk[: sizes[s]]
         assert len(set(row)) == len(row) and all(image == row[i % len(row)] for i, image in enumerate(walk))
         order = labels[row, 2]
-        assert len(row) < sizes[s] or (np.diff(order) != 0).sum() == len(set(order)) - 1, "a class's images stand together"
+        assert len(row) < sizes[s] or (np.diff(order) != 0).sum() == len(set(order)) - 1, (
+            "a class's images stand together"
+        )
 
 
 def test_background_pairs_as_vehicleid():
     "Half from the vehicles without a model, half from model m, as many batches as take all of the model."
-    labels = np.array([(0, i // 2) for i in range(40)] + [(1, 20 + i // 3) for i in range(30)] + [(2, 40 + i // 3) for i in range(9)])
+    labels = np.array(
+        [(0, i // 2) for i in range(40)] + [(1, 20 + i // 3) for i in range(30)] + [(2, 40 + i // 3) for i in range(9)]
+    )
     sampler = SuperPairSampler(labels, 8, per_pair=0, background=0)
     batches = sampler.epoch(0)
     assert len(sampler) == len(batches) == 8 + 3  # ceil(2 * 30 / 8) + ceil(2 * 9 / 8)
@@ -198,7 +228,9 @@ def test_siblings_at_every_level():
         assert classes_of(labels[batch], 0) == 2
         for level in (0, 1):
             for node in np.unique(labels[batch, level]):
-                assert classes_of(labels[batch][labels[batch, level] == node], level + 1) >= 2, "a node has one child only"
+                assert classes_of(labels[batch][labels[batch, level] == node], level + 1) >= 2, (
+                    "a node has one child only"
+                )
 
 
 def test_hierarchical_on_flat_labels_and_seven_levels():
@@ -216,6 +248,7 @@ def test_a_short_super_label_is_made_up_for():
 
 
 # --- the authors' own -------------------------------------------------------------------------------------------------
+
 
 def authors_epoch(of_class, order, size, m):
     "Their algorithm, restated with lists: images per class in shuffled order, classes in shuffled order."
@@ -244,7 +277,9 @@ def test_official_sampler_is_the_authors_algorithm(sizes, classes, images, seed)
     assert set(sampler.never_seen) == {i for i, c in enumerate(labels) if (labels == c).sum() < images}
     for epoch in (0, 3):
         seen = np.concatenate(sampler.epoch(epoch)).tolist()
-        assert set(sampler.never_seen) <= set(sampler.left_out(epoch)) and set(seen) | set(sampler.left_out(epoch)) == set(range(len(labels)))
+        assert set(sampler.never_seen) <= set(sampler.left_out(epoch)) and set(seen) | set(
+            sampler.left_out(epoch)
+        ) == set(range(len(labels)))
 
 
 def test_official_epochs_have_one_length():
@@ -253,6 +288,7 @@ def test_official_epochs_have_one_length():
 
 
 # --- counting and drawing ---------------------------------------------------------------------------------------------
+
 
 class Fixed:
     def epoch(self, number):
@@ -272,7 +308,11 @@ def test_batch_picture_counts_pairs():
         axes = batch_picture(Fixed(), np.array([0, 0, 1, 1, 2, 2]), title="by hand")
     meet = axes[0].images[0].get_array() * 2  # two batches
     assert meet.tolist() == [[2, 3, 2], [3, 0, 1], [2, 1, 0]] and axes[0].get_title() == "by hand"
-    assert axes[1].get_title() == "83.3% of the images used" and [bar.get_height() for bar in axes[1].patches] == [1, 4, 1]
+    assert axes[1].get_title() == "83.3% of the images used" and [bar.get_height() for bar in axes[1].patches] == [
+        1,
+        4,
+        1,
+    ]
     assert all(ax.get_xlabel() and ax.get_ylabel() for ax in axes)
     plt.close(axes[0].figure)
 
@@ -285,21 +325,29 @@ def test_labels_may_be_tensors():
         assert len(made(name, labels).epoch(0)) == len(made(name, labels))
 
 
-@pytest.mark.parametrize("name, labels, changes, says", [
-    ("super_pairs", ragged([4] * 9), {}, "two levels"),
-    ("super_pairs_random", ragged([4] * 9), {}, "two levels"),
-    ("super_pairs", [[0, 0], [0, 0], [0, 1]], {}, "2 super-labels per batch were asked for, but the first column of labels holds 1"),
-    ("super_pairs", [[0, 0], [1, 1]], {"classes": 3, "images": 3}, "even"),
-    ("super_pairs_random", [[0, 0], [0, 0], [1, 1], [1, 1]], {"classes": 4}, "have only 2 together"),
-    ("super_pairs_random", [[0, 0], [1, 1]], {"super_classes": 3, "classes": 3}, "3 super-labels per batch"),
-    ("super_pairs_random", [[0, 0], [1, 1]], {"super_classes": 1}, "at least 2 super-labels"),
-    ("hierarchical", [[0, 0], [1, 1]], {"classes": 3}, "3 classes per batch were asked for, but there are only 2"),
-    ("hierarchical", [[0, 0], [1, 1]], {"super_classes": 9}, "super_classes=9"),
-    ("m_per_class_official", [0, 0, 0, 1, 1, 1], {"images": 4}, "only 0 classes have so many"),
-    ("m_per_class", [0.5, 1.5], {}, "whole numbers"),
-    ("hierarchical", np.zeros((0, 2), int), {}, "whole numbers of shape"),
-    ("m_per_klass", [0, 0, 1, 1], {}, "did you mean 'm_per_class'"),
-])
+@pytest.mark.parametrize(
+    "name, labels, changes, says",
+    [
+        ("super_pairs", ragged([4] * 9), {}, "two levels"),
+        ("super_pairs_random", ragged([4] * 9), {}, "two levels"),
+        (
+            "super_pairs",
+            [[0, 0], [0, 0], [0, 1]],
+            {},
+            "2 super-labels per batch were asked for, but the first column of labels holds 1",
+        ),
+        ("super_pairs", [[0, 0], [1, 1]], {"classes": 3, "images": 3}, "even"),
+        ("super_pairs_random", [[0, 0], [0, 0], [1, 1], [1, 1]], {"classes": 4}, "have only 2 together"),
+        ("super_pairs_random", [[0, 0], [1, 1]], {"super_classes": 3, "classes": 3}, "3 super-labels per batch"),
+        ("super_pairs_random", [[0, 0], [1, 1]], {"super_classes": 1}, "at least 2 super-labels"),
+        ("hierarchical", [[0, 0], [1, 1]], {"classes": 3}, "3 classes per batch were asked for, but there are only 2"),
+        ("hierarchical", [[0, 0], [1, 1]], {"super_classes": 9}, "super_classes=9"),
+        ("m_per_class_official", [0, 0, 0, 1, 1, 1], {"images": 4}, "only 0 classes have so many"),
+        ("m_per_class", [0.5, 1.5], {}, "whole numbers"),
+        ("hierarchical", np.zeros((0, 2), int), {}, "whole numbers of shape"),
+        ("m_per_klass", [0, 0, 1, 1], {}, "did you mean 'm_per_class'"),
+    ],
+)
 def test_what_cannot_be_sampled_is_refused_with_the_reason(name, labels, changes, says):
     settings = {"classes": 2, "images": 2, **changes}
     with pytest.raises(ConfigError, match=says):
@@ -312,7 +360,15 @@ def test_too_many_combinations_are_refused():
         RandomSuperPairSampler(labels, classes=4, super_classes=4)
 
 
-TREE = np.array([(top, 10 * top + shelf, 100 * top + 10 * shelf + c) for top in range(3) for shelf in range(2) for c in range(4) for _ in range(4)])
+TREE = np.array(
+    [
+        (top, 10 * top + shelf, 100 * top + 10 * shelf + c)
+        for top in range(3)
+        for shelf in range(2)
+        for c in range(4)
+        for _ in range(4)
+    ]
+)
 ALL = {
     "m_per_class": lambda **k: MPerClassSampler(TREE[:, 2], **{"classes": 4, "images": 2, **k}),
     "m_per_class_official": lambda **k: OfficialMPerClassSampler(TREE, **{"classes": 4, "images": 2, **k}),
@@ -332,12 +388,12 @@ def test_samplers_work_as_pytorch_wants_them(name):
     loader = torch.utils.data.DataLoader(data, batch_sampler=sampler)
     assert len(loader) == len(sampler)
     for epoch in range(2):
-        got = [batch.tolist() for batch, in loader]
+        got = [batch.tolist() for (batch,) in loader]
         assert got == [batch.tolist() for batch in twin.epoch(epoch)]
     sampler.set_epoch(7)
     single = torch.utils.data.DataLoader(data, sampler=sampler.single(), batch_size=sampler.batch_size)
     assert len(single) == len(sampler)
-    assert [batch.tolist() for batch, in single] == [batch.tolist() for batch in twin.epoch(7)]
+    assert [batch.tolist() for (batch,) in single] == [batch.tolist() for batch in twin.epoch(7)]
     assert sampler.next_epoch == 8
 
 
@@ -347,12 +403,17 @@ def test_ragged_batches_are_for_batch_sampler():
 
 
 SIZES_OF = {
-    "m_per_class": ("classes", "images"), "m_per_class_official": ("classes", "images"), "super_pairs": ("batch", "per_pair"),
-    "super_pairs_random": ("classes", "images", "super_classes", "per_pair"), "hierarchical": ("classes", "images", "super_classes"),
+    "m_per_class": ("classes", "images"),
+    "m_per_class_official": ("classes", "images"),
+    "super_pairs": ("batch", "per_pair"),
+    "super_pairs_random": ("classes", "images", "super_classes", "per_pair"),
+    "hierarchical": ("classes", "images", "super_classes"),
 }
 
 
-@pytest.mark.parametrize("name, key", [(name, key) for name, keys in SIZES_OF.items() for key in (*keys, "seed", "number")])
+@pytest.mark.parametrize(
+    "name, key", [(name, key) for name, keys in SIZES_OF.items() for key in (*keys, "seed", "number")]
+)
 @pytest.mark.parametrize("wrong", [2.0, float("nan"), float("inf"), True, "3", None, -1, [2]], ids=str)
 def test_what_is_no_whole_number_is_refused_by_name(name, key, wrong):
     with pytest.raises((TypeError, ValueError)) as caught:
@@ -361,4 +422,6 @@ def test_what_is_no_whole_number_is_refused_by_name(name, key, wrong):
         else:
             ALL[name](**{key: wrong})
     text = str(caught.value)
-    assert "\n" not in text and ("epoch" if key == "number" else key) in text.replace("super-labels", "super_classes"), text
+    assert "\n" not in text and ("epoch" if key == "number" else key) in text.replace(
+        "super-labels", "super_classes"
+    ), text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -12,7 +11,16 @@ import torch
 from PIL import Image, ImageDraw
 from torch import nn
 
-from smoothap_nb.retrieval.by_example import (PictureError, Result, contact_sheet, embed_folder, list_images, model_fingerprint, open_picture, search)
+from smoothap_nb.retrieval.by_example import (
+    PictureError,
+    Result,
+    contact_sheet,
+    embed_folder,
+    list_images,
+    model_fingerprint,
+    open_picture,
+    search,
+)
 
 
 class Grid(nn.Module):
@@ -36,7 +44,9 @@ class Resize:
 
     def __call__(self, image):
         assert image.mode == "RGB"
-        return torch.from_numpy(np.array(image.resize((self.size, self.size)), dtype=np.float32).transpose(2, 0, 1) / 255)
+        return torch.from_numpy(
+            np.array(image.resize((self.size, self.size)), dtype=np.float32).transpose(2, 0, 1) / 255
+        )
 
     def to_dict(self):
         return {"size": self.size}
@@ -73,10 +83,18 @@ def names(results) -> list[str]:
     return [result.path.name for result in results]
 
 
-# ------------------------------------------------------------------------------------------------------------------ which files
+# ---------------------------------------------------------------- which files
+
 
 def test_list_images_goes_by_ending_in_all_folders(gallery):
-    assert [p.relative_to(gallery).as_posix() for p in list_images(gallery)] == ["a.jpg", "b.png", "f.tiff", "deep/c.webp", "deep/d.BMP", "deep/er/e.gif"]
+    assert [p.relative_to(gallery).as_posix() for p in list_images(gallery)] == [
+        "a.jpg",
+        "b.png",
+        "f.tiff",
+        "deep/c.webp",
+        "deep/d.BMP",
+        "deep/er/e.gif",
+    ]
     assert list_images(str(gallery)) == list_images(gallery)
 
 
@@ -105,12 +123,13 @@ def test_list_images_refuses(tmp_path, gallery):
     assert list_images(tmp_path / "empty") == []
 
 
-# ----------------------------------------------------------------------------------------------------------------- any picture
+# ---------------------------------------------------------------- any picture
 
 RED, WHITE = (200, 30, 30), (255, 255, 255)
 
 
-# -------------------------------------------------------------------------------------------------------------- a whole folder
+# ---------------------------------------------------------------- a whole folder
+
 
 def test_embed_folder(gallery):
     notes, model = Notes(), Grid().train()
@@ -140,7 +159,14 @@ def test_broken_pictures_are_named_skipped_and_counted(gallery):
     found = embed_folder(Grid(), Resize(), gallery, progress=False, notify=notes)
     assert len(found.paths) == 6 and {p.name for p in found.skipped} == {"empty.jpg", "note.png", "half.jpg"}
     assert notes[-1] == "3 of 9 pictures skipped" and len(notes) == 4
-    assert all(any(name in note for note in notes) for name in ("empty.jpg cannot be read: the file is empty", "note.png cannot be read: no picture", "half.jpg cannot be read: damaged"))
+    assert all(
+        any(name in note for note in notes)
+        for name in (
+            "empty.jpg cannot be read: the file is empty",
+            "note.png cannot be read: no picture",
+            "half.jpg cannot be read: damaged",
+        )
+    )
 
 
 def test_a_picture_that_vanishes_is_skipped(gallery, monkeypatch):
@@ -188,11 +214,20 @@ def test_embed_folder_refuses(gallery, tmp_path):
         embed_folder(Flat(), Resize(), gallery, progress=False)
 
 
-# ------------------------------------------------------------------------------------------------------------------- the cache
+# ---------------------------------------------------------------- the cache
+
 
 def embed(model, gallery, cache, transform=None, notes=None, **keywords):
     before = model.seen
-    found = embed_folder(model, transform or Resize(), gallery, cache=cache, progress=False, notify=Notes() if notes is None else notes, **keywords)
+    found = embed_folder(
+        model,
+        transform or Resize(),
+        gallery,
+        cache=cache,
+        progress=False,
+        notify=Notes() if notes is None else notes,
+        **keywords,
+    )
     return model.seen - before, found
 
 
@@ -214,8 +249,15 @@ def test_the_cache_embeds_only_what_is_new(gallery, tmp_path):
 def test_the_cache_knows_the_network_and_the_transform(gallery, tmp_path):
     cache = tmp_path / "cache"
     embed(Grid(), gallery, cache)
-    assert embed(Grid(2.0), gallery, cache)[0] == 6 and embed(Grid(), gallery, cache, Resize(8))[0] == 6 and embed(Grid(), gallery, cache)[0] == 0
-    assert embed(Grid(3.0), gallery, cache, fingerprint="mine")[0] == 6 and embed(Grid(4.0), gallery, cache, fingerprint="mine")[0] == 0
+    assert (
+        embed(Grid(2.0), gallery, cache)[0] == 6
+        and embed(Grid(), gallery, cache, Resize(8))[0] == 6
+        and embed(Grid(), gallery, cache)[0] == 0
+    )
+    assert (
+        embed(Grid(3.0), gallery, cache, fingerprint="mine")[0] == 6
+        and embed(Grid(4.0), gallery, cache, fingerprint="mine")[0] == 0
+    )
     assert embed(Grid(), gallery / "deep", cache)[0] == 3
 
 
@@ -232,7 +274,7 @@ def test_two_folders_do_not_share_a_cache(gallery, tmp_path):
 def test_a_damaged_cache_is_made_anew(gallery, tmp_path, damage):
     cache, notes = tmp_path / "cache", Notes()
     embed(Grid(), gallery, cache)
-    file, = cache.iterdir()
+    (file,) = cache.iterdir()
     file.write_bytes(file.read_bytes()[:-40] if damage is None else damage)
     count, found = embed(Grid(), gallery, cache, notes=notes)
     assert count == 6 and "cannot be used" in notes[0] and embed(Grid(), gallery, cache)[0] == 0
@@ -276,7 +318,16 @@ def test_an_interruption_keeps_what_was_embedded(gallery, tmp_path):
 
 def test_fingerprints(gallery, tmp_path):
     assert model_fingerprint(Grid(), Resize()) == model_fingerprint(Grid(), Resize())
-    assert len({model_fingerprint(Grid(), Resize()), model_fingerprint(Grid(2.0), Resize()), model_fingerprint(Grid(), Resize(8))}) == 3
+    assert (
+        len(
+            {
+                model_fingerprint(Grid(), Resize()),
+                model_fingerprint(Grid(2.0), Resize()),
+                model_fingerprint(Grid(), Resize(8)),
+            }
+        )
+        == 3
+    )
     half = Grid().to(torch.bfloat16)
     assert model_fingerprint(half, Resize()) != model_fingerprint(Grid(), Resize())
     assert model_fingerprint(Grid(), lambda image: image) is None
@@ -285,7 +336,8 @@ def test_fingerprints(gallery, tmp_path):
     assert count == 6 and "no to_dict()" in notes[0] and not (tmp_path / "cache").exists()
 
 
-# ------------------------------------------------------------------------------------------------------------------ the search
+# ---------------------------------------------------------------- the search
+
 
 def test_search_finds_the_scene_in_every_format(gallery):
     for seed, name in enumerate(["a.jpg", "b.png", "c.webp", "d.BMP", "e.gif", "f.tiff"]):
@@ -310,9 +362,13 @@ def test_equal_scores_come_in_the_order_of_paths(tmp_path):
 
 def test_k_larger_than_the_folder_gives_all_and_says_so(gallery):
     notes = Notes()
-    assert len(look(scene(0), gallery, k=50, notify=notes)) == 6 and notes == ["k is 50, the folder holds 6 pictures: all are returned"]
+    assert len(look(scene(0), gallery, k=50, notify=notes)) == 6 and notes == [
+        "k is 50, the folder holds 6 pictures: all are returned"
+    ]
     notes = Notes()
-    assert len(look(gallery / "a.jpg", gallery, k=6, notify=notes)) == 5 and notes == ["k is 6, the folder holds 5 other pictures: all are returned"]
+    assert len(look(gallery / "a.jpg", gallery, k=6, notify=notes)) == 5 and notes == [
+        "k is 6, the folder holds 5 other pictures: all are returned"
+    ]
 
 
 @pytest.mark.parametrize("k", [0, -1, 1.5, True, "3"])
@@ -352,7 +408,8 @@ def test_search_on_a_gpu(gallery):
 
 
 def test_photographs_and_drawings(tmp_path):
-    "The pictures that scikit-learn and matplotlib bring along, and drawings, in several formats: versions of one picture find each other."
+    """The pictures that scikit-learn and matplotlib bring along, and drawings, in several formats: versions of one
+    picture find each other."""
     import matplotlib.cbook
     from sklearn.datasets import load_sample_images
 
@@ -371,7 +428,8 @@ def test_photographs_and_drawings(tmp_path):
         assert {p.stem for p in [r.path for r in look(picture, tmp_path, k=4)]} == {name}
 
 
-# -------------------------------------------------------------------------------------------------------------- contact sheets
+# ---------------------------------------------------------------- contact sheets
+
 
 def test_contact_sheet(gallery, tmp_path):
     results = look(gallery / "a.jpg", gallery, k=4)

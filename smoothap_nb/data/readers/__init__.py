@@ -1,4 +1,5 @@
-"""The data sets that are known, one file for each family: how their lists are read, how they are tested, how many images they have."""
+"""The data sets that are known, one file for each family: how their lists are read, how they are tested, how many
+images they have."""
 
 from __future__ import annotations
 
@@ -17,8 +18,22 @@ from .vehicles import VEHICLEID
 __all__ = ["DATASETS", "DatasetInfo", "Listing", "dataset_info"]
 
 DATASETS: dict[str, DatasetInfo] = {
-    info.name: info for info in (
-        GLYPHS, SOP, INSHOP, CUB, VEHICLEID, INAT_BASE, INAT_FULL, VEHICLE, ANIMAL, PRODUCT, VGGFACE2, IJBC, FOLDER, CSV,
+    info.name: info
+    for info in (
+        GLYPHS,
+        SOP,
+        INSHOP,
+        CUB,
+        VEHICLEID,
+        INAT_BASE,
+        INAT_FULL,
+        VEHICLE,
+        ANIMAL,
+        PRODUCT,
+        VGGFACE2,
+        IJBC,
+        FOLDER,
+        CSV,
     )
 }
 

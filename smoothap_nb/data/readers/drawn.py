@@ -13,7 +13,8 @@ from ..transforms import ImageTransform
 
 @dataclass(frozen=True)
 class DrawnInfo(DatasetInfo):
-    "Characters of matplotlib's typefaces: nothing lies on a disk but a cache, and a picture is grey and padded, never cropped."
+    """Characters of matplotlib's typefaces: nothing lies on a disk but a cache, and a picture is grey and padded,
+    never cropped."""
 
     def load(self, split: str = "train", root=None, data: DataConfig | None = None, seed: int = 0) -> Glyphs:
         "See `load_dataset`."
@@ -33,9 +34,19 @@ class DrawnInfo(DatasetInfo):
         "Every side can be drawn; `Glyphs` says which."
 
     def pictures_seed(self, seed: int) -> int:
-        "Zero: the distortions belong to the data set, and experiments of any seed see and are measured on the same pictures."
+        """Zero: the distortions belong to the data set, and experiments of any seed see and are measured on the same
+        pictures."""
         return 0
 
 
-GLYPHS = DrawnInfo("glyphs", "Glyphs", Glyphs.level_names, {}, (), "drawn from matplotlib's typefaces, nothing to fetch", "", "lesson 10",
-                   metrics=("mAP", "R@1", "R@10"))
+GLYPHS = DrawnInfo(
+    "glyphs",
+    "Glyphs",
+    Glyphs.level_names,
+    {},
+    (),
+    "drawn from matplotlib's typefaces, nothing to fetch",
+    "",
+    "lesson 10",
+    metrics=("mAP", "R@1", "R@10"),
+)
