@@ -429,14 +429,3 @@ def test_cuda_repeats_its_bits():
     finally:
         torch.use_deterministic_algorithms(False)
     assert all(torch.equal(a, b) for run in runs[1:] for a, b in zip(run, runs[0]))
-
-
-@pytest.mark.cuda
-def test_memory_follows_its_batch_to_the_gpu():
-    memory, batches = EmbeddingMemory(SmoothAPLoss(0.1), 20), steps(3)
-    memory(*batches[0])
-    memory(*(t.cuda() for t in batches[1]))
-    assert memory.embeddings.is_cuda and memory.filled == 12
-    memory.cpu()
-    memory(*batches[2])
-    assert not memory.embeddings.is_cuda and memory.filled == 18

@@ -341,3 +341,14 @@ def test_evaluate_gives_rows_of_any_length_a_direction(factor):
     assert smoothap_nb.evaluate(embeddings * factor, labels, metrics=("mAP",)) == smoothap_nb.evaluate(
         embeddings, labels, metrics=("mAP",)
     )
+
+
+@pytest.mark.cuda
+def test_memory_follows_its_batch_to_the_gpu():
+    memory, batches = EmbeddingMemory(SmoothAPLoss(0.1), 20), steps(3)
+    memory(*batches[0])
+    memory(*(t.cuda() for t in batches[1]))
+    assert memory.embeddings.is_cuda and memory.filled == 12
+    memory.cpu()
+    memory(*batches[2])
+    assert not memory.embeddings.is_cuda and memory.filled == 18
