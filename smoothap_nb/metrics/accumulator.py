@@ -48,8 +48,8 @@ def metric_class():
         """
 
         def __init__(self, metrics=("mAP", "mAP@R", "R@1"), *, ties: str = "max", memory="1GB",
-                     include_query: bool = False, normalize=None, distance: str = "cosine", alpha: float = 1.0, weights=None, extra_fine: int = 0,
-                     engine: str = "auto", **kwargs):
+                     include_query: bool = False, normalize=None, distance: str = "cosine", alpha: float = 1.0,
+                     weights=None, extra_fine: int = 0, engine: str = "auto", **kwargs):
             super().__init__(**kwargs)
             check_choice("ties", ties, TIES)
             self.metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
