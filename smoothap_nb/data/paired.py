@@ -16,13 +16,14 @@ __all__ = ['PairedClassSampler']
 class PairedClassSampler(BatchSampler):
     """Two super-labels in a batch, `images` of each class.
 
-    The pairs of super-labels come as in FastAP's published sampler, every pair in random order and `per_pair` batches of each, but the batch is filled by classes
-    and not by pictures in a row: half of its classes from each side (the larger side makes up for a side that has too few), the next ones of a shuffle
-    that starts anew when it is used up, and of each class the next `images` pictures of its own shuffle. A class that has fewer gives all; one with a single
-    picture never comes, for nothing could be its positive.
+    The pairs of super-labels come as in FastAP's published sampler, every pair in random order and `per_pair` batches
+    of each, but the batch is filled by classes and not by pictures in a row: half of its classes from each side (the
+    larger side makes up for a side that has too few), the next ones of a shuffle that starts anew when it is used up,
+    and of each class the next `images` pictures of its own shuffle. A class that has fewer gives all; one with a
+    single picture never comes, for nothing could be its positive.
 
-    Smooth-AP (section 5.3) states |P| = 4 and two categories in a batch, RaMBO (appendix A) 4 images of a class on SOP and 8 on In-shop, with FastAP's pairs.
-    Neither says what becomes of classes with fewer images.
+    Smooth-AP (section 5.3) states |P| = 4 and two categories in a batch, RaMBO (appendix A) 4 images of a class on
+    SOP and 8 on In-shop, with FastAP's pairs. Neither says what becomes of classes with fewer images.
 
     Args:
         labels: (N, L) integers, L >= 2, coarse to fine; the first column is the super-label.

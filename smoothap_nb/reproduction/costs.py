@@ -24,7 +24,9 @@ class Card:
     tensor: bool = True  # are its 32 bits those of tensor cores?
 
     def reached(self, half: bool) -> float:
-        "TFLOP/s that a ResNet reaches in training: a fifth of what tensor cores promise, half of what plain ones do. An assumption, good to a factor of two."
+        """TFLOP/s that a ResNet reaches in training: a fifth of what tensor cores promise, half of what plain ones
+        do. An assumption, good to a factor of two.
+        """
         return 0.2 * self.half if half else (0.2 if self.tensor else 0.5) * self.single
 
 
@@ -67,7 +69,9 @@ def batches_in_epoch(entry: Entry, labels=None) -> tuple[int, bool]:
 
 @cache
 def _network(backbone: str, dim: int, size: int, stem: str, pool: str) -> tuple[float, float, float]:
-    "GFLOP of a picture's forward pass, MB that a backward pass keeps of it in 32 bits, and millions of numbers; computed without a picture."
+    """GFLOP of a picture's forward pass, MB that a backward pass keeps of it in 32 bits, and millions of numbers;
+    computed without a picture.
+    """
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -108,8 +112,10 @@ def cost_of(entry: Entry, experiment: Experiment | None = None, labels=None) -> 
         labels: (N, L) of the training pictures, for the exact length of an epoch.
 
     Returns:
-        steps, exact (whether they are), pictures, gflop (of a picture's forward pass), memory (GB, by lesson 18: what is kept for the backward pass of the pictures
-        seen at a time, and weights, gradients and moments), hours by card (None where the memory does not suffice), cores (that have to decode to keep up), by card.
+        steps, exact (whether they are), pictures, gflop (of a picture's forward pass), memory (GB, by lesson 18:
+        what is kept for the backward pass of the pictures
+        seen at a time, and weights, gradients and moments), hours by card (None where the memory does not suffice),
+        cores (that have to decode to keep up), by card.
     """
     experiment = experiment or entry.experiment()
     optim, batch = experiment.optim, experiment.batch

@@ -295,7 +295,8 @@ def _suite(rows: dict) -> str:
 
 
 def claims_table(verdicts: list[Verdict]) -> str:
-    """The claims as a Markdown table: what is claimed, where, the means (lowest to highest) of each row, and the verdict.
+    """The claims as a Markdown table: what is claimed, where, the means (lowest to highest) of each row, and the
+    verdict.
 
     Args:
         verdicts: what `claims` gives.

@@ -194,7 +194,8 @@ def paper_rows() -> tuple[dict, ...]:
     """Every number that the papers report, from `papers/results.csv`.
 
     Returns:
-        one dict of text per number: paper, table, dataset, protocol, method, backbone, batch_size, embedding_dim, metric, value, note.
+        one dict of text per number: paper, table, dataset, protocol, method, backbone, batch_size, embedding_dim,
+            metric, value, note.
     """
     with open(PAPERS / "results.csv", newline="", encoding="utf-8") as file:
         return tuple(csv.DictReader(file))
@@ -212,7 +213,8 @@ def entries_for(row: dict) -> tuple[str, list[Entry], str]:
         row: of `paper_rows`.
 
     Returns:
-        "ours", "baseline" or "cited"; the entries (the paper's settings first, then the code's); for a cited row the reason.
+        "ours", "baseline" or "cited"; the entries (the paper's settings first, then the code's); for a cited row the
+        reason.
 
     Raises:
         ConfigError: the registry says nothing about it.

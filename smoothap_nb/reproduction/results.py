@@ -22,7 +22,8 @@ def result_file(name: str) -> Path | None:
 
 
 def keep(result: dict, record: Path, say: Callable[[str], None] = lambda text: None) -> dict:
-    """Append a result to a file, and say where; a result that is there already (the same run measured again) is replaced.
+    """Append a result to a file, and say where; a result that is there already (the same run measured again) is
+    replaced.
 
     Raises:
         ConfigError: a damaged file; its runs would be lost.
@@ -63,7 +64,8 @@ def read_runs(*folders, miniatures: bool = False) -> tuple[dict[str, list[dict]]
         miniatures: runs on a miniature count too: to see a table filled, not for its numbers.
 
     Returns:
-        runs by experiment, miniatures and changed settings left out, the newest run of each seed; complaints, each naming a file.
+        runs by experiment, miniatures and changed settings left out, the newest run of each seed; complaints, each
+        naming a file.
     """
     found: dict[str, dict[int, dict]] = {}
     complaints = []

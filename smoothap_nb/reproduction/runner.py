@@ -32,7 +32,9 @@ MINIATURE = {  # what makes an experiment small; sampler, loss and protocol stay
 
 
 def miniature_settings(entry: Entry) -> dict:
-    "The changes that let an experiment run in about a minute on a CPU, on a miniature of its data set: small pictures and batches, two epochs."
+    """The changes that let an experiment run in about a minute on a CPU, on a miniature of its data set: small
+    pictures and batches, two epochs.
+    """
     has = entry.settings
     changes = MINIATURE | {"batch.images": min(4, has["batch.images"]), "batch.classes": 6, "optim.epochs": 2}
     changes |= {"model.backbone": "se_resnet50"} if has["model.backbone"] == "se_resnet50" else {}
@@ -47,7 +49,8 @@ def miniature_settings(entry: Entry) -> dict:
 def changed_settings(entry: Entry, experiment: Experiment, miniature: bool = False) -> dict:
     """The settings of a run that are not the row's own and may change its number: a table leaves such a run out.
 
-    What cannot change the number does not count: folders, threads, sizes of pieces, weights by another way (see `train.runs.differences`), the seed.
+    What cannot change the number does not count: folders, threads, sizes of pieces, weights by another way (see
+    `train.runs.differences`), the seed.
 
     Args:
         entry: the row's experiment.
@@ -122,23 +125,28 @@ def reproduce(
 ) -> dict:
     """Run one experiment of the papers' tables, from pictures to metrics; the same call resumes a run that was stopped.
 
-    Under `torchrun` or `accelerate launch` all processes share one run: process 0 opens its folder, writes and speaks, the others help.
+    Under `torchrun` or `accelerate launch` all processes share one run: process 0 opens its folder, writes and
+    speaks, the others help.
 
     Args:
         name: of `registry()`, such as "sop/smooth-ap-bs384" or "inat/smooth-ap-bs384@code".
         root: the data set's folder.
-        settings: changes, {"optim.lr": 3e-4}; a run with changes that may move the number is kept apart from the tables.
+        settings: changes, {"optim.lr": 3e-4}; a run with changes that may move the number is kept apart from the
+            tables.
         run: folder of the run, runs/NAME/seedN when left out.
         also_root: folder of the second data set (IJB-C).
-        miniature: shrink the experiment and draw a small copy of the data set from typefaces (or take the one in `root`); about a minute. No table shows it.
-        record: JSON file that the result is appended to, beside RUN/reproduce.json; left out: one in docs/results where that folder exists (never for a miniature).
+        miniature: shrink the experiment and draw a small copy of the data set from typefaces (or take the one in
+            `root`); about a minute. No table shows it.
+        record: JSON file that the result is appended to, beside RUN/reproduce.json; left out: one in docs/results
+            where that folder exists (never for a miniature).
         fresh: start over.
         progress: show bars.
         device: "cpu" or "cuda"; CUDA where it works when left out.
         say: called with lines of text.
 
     Returns:
-        the result: metrics by protocol, settings, seed, environment, date; without metrics in processes other than the first.
+        the result: metrics by protocol, settings, seed, environment, date; without metrics in processes other than
+            the first.
 
     Raises:
         ConfigError: an unknown name, a setting that does not fit, a row that cannot be reproduced.
@@ -217,7 +225,9 @@ def _train_and_measure(
     progress: bool,
     say: Callable,
 ) -> dict:
-    "Training from where it was stopped, then the protocols: with the last weights, and with the best on the test set where the row chose so."
+    """Training from where it was stopped, then the protocols: with the last weights, and with the best on the test
+    set where the row chose so.
+    """
     from ..data.datasets import load_protocols
     from ..train import embed, environment, finish, fit, open_run, prepare
     from ..train.machine import on_main

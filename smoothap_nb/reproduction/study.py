@@ -60,7 +60,8 @@ def glyph_file(device: str = "cpu") -> Path:
 
 
 def glyph_runs(device: str = "cpu") -> list[GlyphRun]:
-    """Every run of the comparison, in the order in which they are done: tuning, the main comparison seed by seed, ablations.
+    """Every run of the comparison, in the order in which they are done: tuning, the main comparison seed by seed,
+    ablations.
 
     Args:
         device: "cpu" or "cuda"; the latter has a larger network, larger pictures and more steps.
@@ -264,7 +265,8 @@ def glyph_grid(
     minutes: float = 0,
     say=print,
 ) -> dict:
-    """Do the runs of a grid that are not in the file yet, or there with other settings than the plan's; each row is stored as soon as it is done.
+    """Do the runs of a grid that are not in the file yet, or there with other settings than the plan's; each row is
+    stored as soon as it is done.
 
     Args:
         grid: "tune", "main", "ablations" or "all".

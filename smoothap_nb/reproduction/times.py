@@ -20,7 +20,8 @@ def measure_times(entry: Entry, miniature: bool = False, device="cpu", repeat: i
         repeat: the median of so many runs counts.
 
     Returns:
-        milliseconds ("backbone time (ms)", "loss time (ms)") of one iteration with 112 images, or seconds by length of the list.
+        milliseconds ("backbone time (ms)", "loss time (ms)") of one iteration with 112 images, or seconds by length
+        of the list.
 
     Raises:
         ConfigError: the entry needs a CUDA device and there is none.

@@ -56,7 +56,9 @@ class MemoryConfig:
 
 @dataclass
 class OptimConfig:
-    "How the weights move. With `epochs` above 0, `warmup`, `head_warmup` and `milestones` count epochs, otherwise steps."
+    """How the weights move. With `epochs` above 0, `warmup`, `head_warmup` and `milestones` count epochs, otherwise
+    steps.
+    """
 
     optimizer: str = "adamw"  # "adamw", "adam" (decay added to the gradient, as in the papers) or "sgd"
     momentum: float = 0.9  # of sgd
@@ -337,7 +339,8 @@ def load_experiment(name: str, settings: list[str] | tuple = ()) -> Experiment:
         Experiment: checked; what the file leaves out has its default.
 
     Raises:
-        ConfigError: an unknown name (with the nearest known one), a file that cannot be read, a setting that does not fit.
+        ConfigError: an unknown name (with the nearest known one), a file that cannot be read, a setting that does
+            not fit.
     """
     if name.endswith(".toml"):
         values = read_toml(Path(name))
@@ -357,7 +360,8 @@ def load_experiment(name: str, settings: list[str] | tuple = ()) -> Experiment:
     return experiment_from_dict(values)
 
 
-# TOML is written here and not by tomli-w: an experiment is numbers, words, lists and tables of one depth, which are twenty lines, and `reproduce --show` puts the source of
+# TOML is written here and not by tomli-w: an experiment is numbers, words, lists and tables of one depth, which are
+# twenty lines, and `reproduce --show` puts the source of
 # a setting behind it as a comment, which no writer of TOML can.
 
 

@@ -29,7 +29,8 @@ def embed(
     what: str = "embedding",
     workers: int = 1,
 ) -> Tensor:
-    """Embeddings of chosen images, in the order of `indices`; with several processes each embeds a share, and all return the whole.
+    """Embeddings of chosen images, in the order of `indices`; with several processes each embeds a share, and all
+    return the whole.
 
     Args:
         model: images (B, C, H, W) in [0, 1] to (B, D).

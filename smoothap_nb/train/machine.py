@@ -23,12 +23,16 @@ def pick_device() -> torch.device:
 
 
 def place(model: nn.Module, device: torch.device) -> nn.Module:
-    "Move a model to its device, in the memory layout that is fast there: channels last on CUDA; on a CPU it costs time."
+    """Move a model to its device, in the memory layout that is fast there: channels last on CUDA; on a CPU it costs
+    time.
+    """
     return model.to(device, memory_format=torch.channels_last if device.type == "cuda" else torch.contiguous_format)
 
 
 def pick_precision(wanted: str, device: torch.device) -> torch.dtype:
-    "The number format of the forward pass; `auto` is bfloat16 on CUDA (float16 on cards without it) and float32 on a CPU."
+    """The number format of the forward pass; `auto` is bfloat16 on CUDA (float16 on cards without it) and float32 on
+    a CPU.
+    """
     if wanted == "auto":
         return (
             torch.float32 if device.type == "cpu" else (torch.bfloat16 if _computes_bfloat16(device) else torch.float16)
@@ -39,7 +43,9 @@ def pick_precision(wanted: str, device: torch.device) -> torch.dtype:
 
 
 def _computes_bfloat16(device: torch.device) -> bool:
-    "Does the card compute in bfloat16 itself? (torch also says yes where it would emulate it, at a fraction of the speed.)"
+    """Does the card compute in bfloat16 itself? (torch also says yes where it would emulate it, at a fraction of the
+    speed.)
+    """
     return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)
 
 

@@ -48,7 +48,9 @@ def pixel_embeddings(data, indices, batch: int = 256, side: int = 32) -> Tensor:
 
 
 def images_of_classes(data, classes: int, seed: int) -> Tensor:
-    "Indices of the images of `classes` held-out classes, the first ones of a seeded shuffle; all images where `classes` is 0."
+    """Indices of the images of `classes` held-out classes, the first ones of a seeded shuffle; all images where
+    `classes` is 0.
+    """
     fine = data.labels[:, -1]
     known = fine.unique()
     if classes == 0 or classes >= len(known):
@@ -61,7 +63,9 @@ COMPETITORS = ("raw pixels", "untrained", "trained")
 
 
 def protocols_of(experiment) -> list[Protocol]:
-    "The protocols of the experiment's data set, with the experiment's metrics and, where it asks for fewer test classes, those alone."
+    """The protocols of the experiment's data set, with the experiment's metrics and, where it asks for fewer test
+    classes, those alone.
+    """
     root, settings = None if experiment.data.root == "none" else experiment.data.root, experiment.evaluate
     if experiment.data.name == "glyphs":
         data = dataset_for(experiment.data, "test")
@@ -97,7 +101,8 @@ def measure(run, progress: bool = True) -> tuple[dict, dict]:
         progress: show bars.
 
     Returns:
-        the record (metrics of each competitor, counts, environment), and what the report draws from: indices, labels, embeddings, per-query AP.
+        the record (metrics of each competitor, counts, environment), and what the report draws from: indices,
+        labels, embeddings, per-query AP.
 
     Raises:
         RunError: a run that is not finished or damaged.
@@ -160,7 +165,9 @@ def measure(run, progress: bool = True) -> tuple[dict, dict]:
 
 
 def default_metrics(labels: np.ndarray, gallery: int) -> tuple[str, ...]:
-    "What is measured when nobody says: mAP, R@K up to the gallery's size, mAP@R; and what needs levels, where there are levels."
+    """What is measured when nobody says: mAP, R@K up to the gallery's size, mAP@R; and what needs levels, where
+    there are levels.
+    """
     cuts = tuple(f"R@{k}" for k in (1, 10, 100, 1000) if k < gallery)
     levels = labels.shape[1] if labels.ndim > 1 else 1
     return ("mAP", *cuts, "mAP@R") + (

@@ -37,16 +37,19 @@ def loss_from_config(settings: dict, class_labels: Tensor | None = None, dim: in
     """The loss that a table names: ``{"name": "smooth_ap", "tau": 0.01}``.
 
     Args:
-        settings: the loss's name (one of `LOSSES`, or ``"pml.NAME"`` for a class of pytorch_metric_learning.losses) and its own arguments;
+        settings: the loss's name (one of `LOSSES`, or ``"pml.NAME"`` for a class of pytorch_metric_learning.losses)
+            and its own arguments;
             the word "none" stands for None.
-        class_labels: (C, L) labels of the training classes, coarse to fine, for losses that learn a proxy for each class.
+        class_labels: (C, L) labels of the training classes, coarse to fine, for losses that learn a proxy for each
+            class.
         dim: length of the embeddings, for the same losses.
 
     Returns:
         the loss, called as ``loss(embeddings, labels)``.
 
     Raises:
-        ConfigError: an unknown loss or argument (with the nearest known one), a value out of range, a package that is missing.
+        ConfigError: an unknown loss or argument (with the nearest known one), a value out of range, a package that
+            is missing.
     """
     settings = {k: None if isinstance(v, str) and v == "none" else v for k, v in settings.items()}  # TOML has no null
     name = settings.pop("name", None)
@@ -108,16 +111,20 @@ class Objective(nn.Module):
     """Weighted sum of losses, as an experiment's ``[loss]`` and ``[memory]`` describe it.
 
     Args:
-        settings: ``{"name": ..., ...}``, or ``{"terms": [{"name": ..., "weight": ..., ...}, ...]}``. A loss of pytorch-metric-learning may have a
-            ``miner``, ``{"name": "TripletMarginMiner", ...}``. A term may have a ``level``, 1 for the coarsest: it then sees the labels of that
+        settings: ``{"name": ..., ...}``, or ``{"terms": [{"name": ..., "weight": ..., ...}, ...]}``. A loss of
+            pytorch-metric-learning may have a
+            ``miner``, ``{"name": "TripletMarginMiner", ...}``. A term may have a ``level``, 1 for the coarsest: it
+            then sees the labels of that
             level in place of the finest.
         class_labels: (C, L) labels of the training classes, coarse to fine, each level numbered from 0.
         dim: length of the embeddings.
         memory: rows of `EmbeddingMemory` for every term that ranks, 0 for none.
-        memory_start: step from which the memory is used; it is filled only from there, so that it never holds rows of an untrained network.
+        memory_start: step from which the memory is used; it is filled only from there, so that it never holds rows
+            of an untrained network.
 
     Raises:
-        ConfigError: an unknown loss or argument, no terms, a weight that is not a number, a memory that no term can use.
+        ConfigError: an unknown loss or argument, no terms, a weight that is not a number, a memory that no term can
+            use.
     """
 
     def __init__(

@@ -12,7 +12,9 @@ __all__ = ['optimizers_for']
 
 
 def optimizers_for(model: EmbeddingModel, loss: nn.Module, optim: OptimConfig) -> list[torch.optim.Optimizer]:
-    "One optimiser with groups for backbone, head and proxies, or two where proxies have their own; each group knows its peak rate and its name."
+    """One optimiser with groups for backbone, head and proxies, or two where proxies have their own; each group
+    knows its peak rate and its name.
+    """
     floor = lambda own: optim.floor if own < 0 else own
     proxies = {
         "params": list(loss.parameters()),

@@ -39,7 +39,8 @@ FINE_ENOUGH = 512  # pixels: the side of the decoded cache from which on it coun
 def differences(old: Experiment, new: Experiment) -> list[tuple[str, object, object]]:
     """The settings in which two experiments differ and which may change what comes out.
 
-    Harmless are those of `HARMLESS`; the size of pieces in gradient caching where batch norm has fixed statistics (the gradient is the same); weights that
+    Harmless are those of `HARMLESS`; the size of pieces in gradient caching where batch norm has fixed statistics
+    (the gradient is the same); weights that
     come another way but are the same to the byte; and a decoded cache whose squares are fine enough.
 
     Returns:
@@ -180,7 +181,8 @@ def load_run(path, device: torch.device | str | None = None) -> tuple[EmbeddingM
         device: where the model goes; CUDA where it works, else the CPU.
 
     Returns:
-        the model in evaluation mode, (N, C, H, W) in [0, 1] to (N, dim) unit rows, and the transform from a PIL picture to (C, H, W).
+        the model in evaluation mode, (N, C, H, W) in [0, 1] to (N, dim) unit rows, and the transform from a PIL
+        picture to (C, H, W).
 
     Raises:
         RunError: no run there, no weights yet, damaged weights, or weights of another architecture.

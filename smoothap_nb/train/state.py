@@ -109,7 +109,9 @@ class Training:
             return self.loss(rows, labels, self.step)
 
     def share_proxies(self) -> None:
-        "Every process computed the gradient of the loss's own parameters; their mean keeps rounding from driving the copies apart."
+        """Every process computed the gradient of the loss's own parameters; their mean keeps rounding from driving
+        the copies apart.
+        """
         if self.engine.num_processes > 1:
             for parameter in self.loss.parameters():
                 if parameter.grad is not None:

@@ -30,7 +30,8 @@ def set_aside(wanted: ValidateConfig, pictures: DataConfig, data, seed: int = 0)
         seed: of the draw of classes.
 
     Returns:
-        places (M,) of the images that are left for training, None for all; and what is measured on the rest, pairs of a name and a function that takes
+        places (M,) of the images that are left for training, None for all; and what is measured on the rest, pairs
+        of a name and a function that takes
         `rows(pictures, places)` -> embeddings and returns the metric.
 
     Raises:
@@ -119,7 +120,8 @@ def finish(training: Training) -> dict:
     """Write `model.safetensors`: the best weights that validation saw, or the last ones where there was none.
 
     Returns:
-        what `run.json` says of the run: steps, seconds, the share of time spent waiting for data, which weights were kept and why.
+        what `run.json` says of the run: steps, seconds, the share of time spent waiting for data, which weights were
+        kept and why.
     """
     kept = {"step": training.step, "why": "the last step"}
     if training.best_step >= 0:

@@ -40,7 +40,8 @@ CLASSIFIERS = ("fc", "classifier", "head", "head.fc", "last_linear")  # not need
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """The tensors of a .pth or .safetensors file, out of whatever they are wrapped in, without the prefixes of wrappers.
+    """The tensors of a .pth or .safetensors file, out of whatever they are wrapped in, without the prefixes of
+    wrappers.
 
     Raises:
         ConfigError: no such file, a damaged one, one that holds more than tensors and numbers, or no tensors.
@@ -110,7 +111,9 @@ def fitted(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path, name
 
 
 def weights_hash(config: ModelConfig) -> str:
-    "The first eight hexadecimal digits of the weights' SHA-256, as torchvision puts them in its files' names; empty where nothing can be said."
+    """The first eight hexadecimal digits of the weights' SHA-256, as torchvision puts them in its files' names;
+    empty where nothing can be said.
+    """
     if config.weights == "none":
         return ""
     if config.weights == "imagenet":
