@@ -41,10 +41,10 @@ from .losses.happier import HAPPIERLoss as HAPPIERLoss
 from .losses.surrogates import sup_ap as sup_ap
 from .losses.surrogates import soft_bin_ap as soft_bin_ap
 from .losses.surrogates import calibration_loss as calibration_loss
-from .losses.surrogates import SupAPLoss as SupAPLoss
-from .losses.surrogates import SoftBinAPLoss as SoftBinAPLoss
-from .losses.surrogates import CalibrationLoss as CalibrationLoss
-from .losses.surrogates import ROADMAPLoss as ROADMAPLoss
+from .losses.surrogates_modules import SupAPLoss as SupAPLoss
+from .losses.surrogates_modules import SoftBinAPLoss as SoftBinAPLoss
+from .losses.surrogates_modules import CalibrationLoss as CalibrationLoss
+from .losses.surrogates_modules import ROADMAPLoss as ROADMAPLoss
 from .losses.cross_scale import csl_loss as csl_loss
 from .losses.cross_scale import CSLLoss as CSLLoss
 from .losses.beyond_ap import recall_at_k_surrogate as recall_at_k_surrogate
