@@ -87,26 +87,14 @@ _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_HOME)
 
 
-# other people's package -> the extra that brings it; torch, numpy and tqdm come with smoothap_nb itself
-_EXTRAS = {**dict.fromkeys(("torchvision", "numba", "matplotlib", "PIL", "safetensors", "accelerate", "tensorboard"), "train"),
-           **dict.fromkeys(("typer", "jinja2", "tomli_w"), "cli"),
-           **dict.fromkeys(("ipywidgets", "anywidget", "timm", "torchmetrics", "faiss"), "all"), "transformers": "text"}
-
-
-def _which_extra(error: ModuleNotFoundError, what: str) -> str:
-    "What to install, in one line; the error's own text where it is none of ours."
-    package = (error.name or "").partition(".")[0]
-    if package not in _EXTRAS:
-        return str(error)
-    return f"{what} needs {package}: pip install 'smoothap_nb[{_EXTRAS[package]}]'"
-
-
 def __getattr__(name: str):
     if name in _HOME:
         try:
             value = getattr(_import_module(f"smoothap_nb.{_HOME[name]}"), name)
         except ModuleNotFoundError as error:
-            raise ImportError(_which_extra(error, f"smoothap_nb.{name}")) from error
+            from .extras import which_extra
+
+            raise ImportError(which_extra(error, f"smoothap_nb.{name}")) from error
         globals()[name] = value
         return value
     if name in _RENAMED:

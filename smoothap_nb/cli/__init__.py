@@ -2,7 +2,7 @@
 
 import sys
 
-from .. import _which_extra
+from ..extras import which_extra
 
 
 def main() -> None:
@@ -10,6 +10,6 @@ def main() -> None:
     try:
         from .commands import run
     except ModuleNotFoundError as error:
-        print(f"error: {_which_extra(error, 'the command smoothap')}", file=sys.stderr)
+        print(f"error: {which_extra(error, 'the command smoothap')}", file=sys.stderr)
         sys.exit(2)
     run()

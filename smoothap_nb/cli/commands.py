@@ -430,9 +430,9 @@ def run() -> None:
                 error.show()
             sys.exit(error.exit_code)
         if isinstance(error, ModuleNotFoundError) and error.name:
-            from .. import _which_extra
+            from ..extras import which_extra
 
-            error = OSError(_which_extra(error, "this"))
+            error = OSError(which_extra(error, "this"))
         if os.environ.get("SMOOTHAP_DEBUG") or not isinstance(error, (ValueError, TypeError, OSError, RuntimeError)):
             raise
         print(f"error: {error}", file=sys.stderr)

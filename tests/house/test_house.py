@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import smoothap_nb
+from smoothap_nb import extras
 
 ROOT = Path(__file__).resolve().parents[2]
 import notebooks
@@ -86,7 +87,7 @@ class Refuse(importlib.abc.MetaPathFinder):
         if name.split('.')[0] in {refused!r}: raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Refuse())
 """
-EXTRAS = sorted(smoothap_nb._EXTRAS)
+EXTRAS = sorted(extras.EXTRAS)
 
 
 def test_losses_and_metrics_need_torch_and_numpy_alone():

@@ -10,10 +10,10 @@ import smoothap_nb
 HOME = Path(smoothap_nb.__file__).parent
 # each may import itself and what is named; `show` draws, and knows nothing of training
 BELOW = {
-    "checks": set(), "files": {"checks"}, "images": {"checks", "files"},
+    "extras": set(), "checks": set(), "files": {"checks"}, "images": {"checks", "files"},
     "similarity": {"checks"}, "ranking": {"checks", "similarity"},
 }
-BASE = {"checks", "files", "images", "similarity", "ranking"}
+BASE = {"extras", "checks", "files", "images", "similarity", "ranking"}
 BELOW["metrics"] = BASE
 BELOW["losses"] = BASE | {"metrics"}
 BELOW["data"] = BASE | {"losses", "metrics"}
