@@ -19,11 +19,15 @@ from benchmarks import harness
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name", nargs="*", help="benchmarks to run; all when left out")
     parser.add_argument("-k", dest="only", default="", help="only rows whose name holds this text")
     parser.add_argument("--tiny", action="store_true", help="toy sizes: shows that everything runs, measures nothing")
-    parser.add_argument("--out", type=Path, default=harness.DOCS, help="folder that gets results/ and benchmarks.md (default: docs)")
+    parser.add_argument(
+        "--out", type=Path, default=harness.DOCS, help="folder that gets results/ and benchmarks.md (default: docs)"
+    )
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     parser.add_argument("--render", action="store_true", help="write the page from the stored results and stop")
     parser.add_argument("--check", action="store_true", help="compare the page with the stored results and stop")
@@ -31,7 +35,10 @@ def main(argv: list[str] | None = None) -> int:
 
     if args.check:
         stale = not harness.is_current(args.out)
-        print(f"{args.out}/benchmarks.md " + ("differs from its results: run python -m benchmarks --render" if stale else "follows from its results"))
+        print(
+            f"{args.out}/benchmarks.md "
+            + ("differs from its results: run python -m benchmarks --render" if stale else "follows from its results")
+        )
         return int(stale)
     if not args.render:
         found = harness.discover()

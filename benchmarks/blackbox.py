@@ -1,6 +1,9 @@
-"""One list with 1% positives, forward and backward of 1 - AP, lambda 4, one thread. *Sorting twice* ranks the whole list by argsort of
-argsort, forward and backward, which is the published way; both return the same gradient. Memory is what a call adds to the process
-at its peak, in units of one float32 list (one unit is the gradient that it returns). FastAP runs on unit embeddings of 128 dimensions, 4 images per class, 10 bins."""
+"""One list with 1% positives, forward and backward of 1 - AP, lambda 4, one thread. *Sorting twice* ranks the whole
+list by argsort of
+argsort, forward and backward, which is the published way; both return the same gradient. Memory is what a call adds to
+the process
+at its peak, in units of one float32 list (one unit is the gradient that it returns). FastAP runs on unit embeddings of
+128 dimensions, 4 images per class, 10 bins."""
 
 from __future__ import annotations
 
@@ -80,7 +83,9 @@ def recall_step(kind: str, size: int):
 
     def published():
         scores = embeddings @ embeddings.T
-        ahead = (SortingTwice.apply(scores, LAM) * size - double_argsort(scores.detach() * relevance - 9 * (1 - relevance))) * relevance
+        ahead = (
+            SortingTwice.apply(scores, LAM) * size - double_argsort(scores.detach() * relevance - 9 * (1 - relevance))
+        ) * relevance
         return torch.log1p(torch.log1p(ahead)).sum() / relevance.sum()
 
     def call():
@@ -117,8 +122,17 @@ def fastap_step(kind: str, size: int):
 def rows(tiny: bool):
     for length, target in ((3_000, ""),) if tiny else ((10**5, ">= 5"), (10**6, ">= 5"), (10**7, ">= 10")):
         if wanted(name := f"AP, a list of {length:,}"):
-            times = race({kind: step(kind, length) for kind in ("ours", "sorting twice")}, repeat=3 if length > 10**6 else 9)
-            yield Row(name, times["sorting twice"] / times["ours"], "times faster", target, times, {"length": length, "positives": SHARE})
+            times = race(
+                {kind: step(kind, length) for kind in ("ours", "sorting twice")}, repeat=3 if length > 10**6 else 9
+            )
+            yield Row(
+                name,
+                times["sorting twice"] / times["ours"],
+                "times faster",
+                target,
+                times,
+                {"length": length, "positives": SHARE},
+            )
     length = 3_000 if tiny else 10**6
     if wanted(name := f"Ranks with a gradient on every item, a list of {length:,}"):
         times = race({"ours": step("our ranks", length), "sorting twice": step("their ranks", length)}, repeat=5)
@@ -126,10 +140,25 @@ def rows(tiny: bool):
     length = 3_000 if tiny else 10**8
     if wanted(name := f"AP, a list of {length:,}, seconds"):
         times = race({"ours": step("ours", length)}, repeat=1)
-        yield Row(name, times["ours"], "s", "", times, {"length": length, "positives": SHARE}, note="the paper's Table 6 has 36.4 s on one CPU core")
+        yield Row(
+            name,
+            times["ours"],
+            "s",
+            "",
+            times,
+            {"length": length, "positives": SHARE},
+            note="the paper's Table 6 has 36.4 s on one CPU core",
+        )
     length = 100_000 if tiny else 10**7
     if wanted(name := f"AP, peak memory for a list of {length:,}"):
-        yield Row(name, peak_memory("benchmarks.blackbox:prepare", kind="ours", length=length) / (4 * length), "lists", "", {}, {"length": length})
+        yield Row(
+            name,
+            peak_memory("benchmarks.blackbox:prepare", kind="ours", length=length) / (4 * length),
+            "lists",
+            "",
+            {},
+            {"length": length},
+        )
     size = 32 if tiny else 384
     if wanted(name := f"Recall loss on a batch of {size}"):
         times = race({kind: recall_step(kind, size) for kind in ("ours", "sorting twice")})
@@ -137,7 +166,14 @@ def rows(tiny: bool):
     for size in (32,) if tiny else (128, 384):
         if wanted(name := f"FastAP against pytorch-metric-learning, a batch of {size}"):
             times = race({kind: fastap_step(kind, size) for kind in ("ours", "pytorch-metric-learning")})
-            yield Row(name, times["pytorch-metric-learning"] / times["ours"], "times faster", ">= 1", times, {"B": size, "bins": 10})
+            yield Row(
+                name,
+                times["pytorch-metric-learning"] / times["ours"],
+                "times faster",
+                ">= 1",
+                times,
+                {"B": size, "bins": 10},
+            )
     if wanted(name := "AP, a list of 100,000,000 on a GPU"):
         if tiny or not torch.cuda.is_available():
             yield not_run(name, "needs a CUDA device", "< 0.1", "s")

@@ -19,13 +19,25 @@ def _kernel(scores, relevance, tau, values, push):
         total = np.float32(0)
         for i in positives:
             mine = row[i]
-            # sigmoid(x) = 1 / (1 + 2^n e^f): a power of two by its bits, a polynomial for the rest, in loops that vectorise
+            # sigmoid(x) = 1 / (1 + 2^n e^f): a power of two by its bits, a polynomial for the rest, in loops that
+            # vectorise
             for j in range(gallery):
                 x = min(np.float32(87), max(np.float32(-87), (mine - row[j]) * scale))
                 n = np.floor(x * np.float32(1.44269504) + np.float32(0.5))
                 f = x - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
-                ahead[j] = (((((np.float32(1.3888889e-3) * f + np.float32(8.3333333e-3)) * f + np.float32(4.1666667e-2)) * f
-                              + np.float32(0.16666667)) * f + np.float32(0.5)) * f + np.float32(1)) * f + np.float32(1)
+                ahead[j] = (
+                    (
+                        (
+                            ((np.float32(1.3888889e-3) * f + np.float32(8.3333333e-3)) * f + np.float32(4.1666667e-2))
+                            * f
+                            + np.float32(0.16666667)
+                        )
+                        * f
+                        + np.float32(0.5)
+                    )
+                    * f
+                    + np.float32(1)
+                ) * f + np.float32(1)
                 bits[j] = (np.int32(n) + np.int32(127)) << np.int32(23)
             for j in range(gallery):
                 ahead[j] = np.float32(1) / (np.float32(1) + ahead[j] * power[j])

@@ -1,7 +1,11 @@
-"""Exact metrics of a whole test set, every image a query, two threads. *Stanford Online Products' shape* is 60,502 images of 512 dimensions
-in 11,316 classes and 12 super-classes, *iNaturalist's* 136,093 images with 7 levels; embeddings are drawn at random around class
-centres. The *product* is the one matrix product that turns embeddings into scores, in blocks, without keeping them; nothing exact can do
-with less. *Every row sorted* is what most code does: scores, `argsort`, precision at each hit. Memory is the peak of the whole process,
+"""Exact metrics of a whole test set, every image a query, two threads. *Stanford Online Products' shape* is 60,502
+images of 512 dimensions
+in 11,316 classes and 12 super-classes, *iNaturalist's* 136,093 images with 7 levels; embeddings are drawn at random
+around class
+centres. The *product* is the one matrix product that turns embeddings into scores, in blocks, without keeping them;
+nothing exact can do
+with less. *Every row sorted* is what most code does: scores, `argsort`, precision at each hit. Memory is the peak of
+the whole process,
 libraries and embeddings included."""
 
 from __future__ import annotations
@@ -32,9 +36,13 @@ INATURALIST = {"images": 136_093, "dim": 512, "classes": (3, 13, 51, 273, 1_103,
 
 
 def test_set(images: int, dim: int, classes: tuple[int, ...], dtype=torch.float32) -> tuple[Tensor, Tensor]:
-    "Unit embeddings around nested class centres, and (N, L) labels, coarse to fine; most classes hold about equally many images."
+    """Unit embeddings around nested class centres, and (N, L) labels, coarse to fine; most classes hold about equally
+    many images.
+    """
     generator = torch.Generator().manual_seed(0)
-    fine = torch.cat([torch.arange(classes[-1]), torch.randint(0, classes[-1], (max(0, images - classes[-1]),), generator=generator)])[:images]
+    fine = torch.cat(
+        [torch.arange(classes[-1]), torch.randint(0, classes[-1], (max(0, images - classes[-1]),), generator=generator)]
+    )[:images]
     labels, rows = [fine], torch.randn(images, dim, generator=generator)
     for count in classes[-2::-1]:
         labels.insert(0, labels[0] % count)
@@ -88,12 +96,19 @@ def prepare(images: int, dim: int = 64, classes=(12, 3000), memory: str = "1GB")
 
 def alone(task: str, **config) -> dict:
     "Run one of the tasks below in a process of its own: its seconds, its peak memory in bytes, and what it found."
-    program = ("import json, sys, torch\nimport benchmarks.evaluation as tasks\nfrom benchmarks.harness import _status\n"
-               "torch.set_num_threads(2)\nfound = getattr(tasks, sys.argv[1])(**json.loads(sys.argv[2]))\n"
-               "print(json.dumps(found | {'peak': _status('VmHWM')}))\n")
+    program = (
+        "import json, sys, torch\nimport benchmarks.evaluation as tasks\nfrom benchmarks.harness import _status\n"
+        "torch.set_num_threads(2)\nfound = getattr(tasks, sys.argv[1])(**json.loads(sys.argv[2]))\n"
+        "print(json.dumps(found | {'peak': _status('VmHWM')}))\n"
+    )
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    done = subprocess.run([sys.executable, "-c", program, task, json.dumps(config)], cwd=ROOT, capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": path})
+    done = subprocess.run(
+        [sys.executable, "-c", program, task, json.dumps(config)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
     if done.returncode:
         raise RuntimeError(f"{task} failed in its own process:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -102,7 +117,9 @@ def alone(task: str, **config) -> dict:
 def task_whole(images: int, dim: int, classes: tuple[int, ...]) -> dict:
     "All metrics of a shape."
     embeddings, labels = test_set(images, dim, tuple(classes))
-    metrics = tuple(name for name in FLAT if name[2:] != "1000" or images > 1001) + tuple(f"AP@level{n + 1}" for n in range(len(classes)))
+    metrics = tuple(name for name in FLAT if name[2:] != "1000" or images > 1001) + tuple(
+        f"AP@level{n + 1}" for n in range(len(classes))
+    )
     start = time.perf_counter()
     found = evaluate(embeddings, labels, metrics=metrics + ("H-AP", "ASI", "NDCG"), progress=False)
     return {"seconds": time.perf_counter() - start, "found": found}
@@ -129,7 +146,9 @@ def task_million(path: str, queries: int, memory: str) -> dict:
     labels = np.full(len(gallery), -1)
     labels[:queries * 40] = np.repeat(np.arange(queries), 40)[:len(labels)]
     start = time.perf_counter()
-    found = evaluate(embeddings, np.arange(queries), gallery, labels, metrics=("mAP", "R@1", "R@10"), memory=memory, progress=False)
+    found = evaluate(
+        embeddings, np.arange(queries), gallery, labels, metrics=("mAP", "R@1", "R@10"), memory=memory, progress=False
+    )
     return {"seconds": time.perf_counter() - start, "found": found}
 
 
@@ -148,14 +167,31 @@ def _shape(shape: dict, tiny: bool) -> dict:
 
 
 def _sop(tiny):
-    shape, names = _shape(SOP, tiny), ("Stanford Online Products' shape, R@{1, 10, 100, 1000} and mAP, against the product",
-                                       "Stanford Online Products' shape, all metrics, against the product")
+    shape, names = (
+        _shape(SOP, tiny),
+        (
+            "Stanford Online Products' shape, R@{1, 10, 100, 1000} and mAP, against the product",
+            "Stanford Online Products' shape, all metrics, against the product",
+        ),
+    )
     if any(map(wanted, names)):
         embeddings, labels = test_set(**shape)
         for metrics in (FLAT, LEVELS):  # compile
-            evaluate(embeddings[:1100], labels[:1100] // torch.tensor([1, 100]), metrics=metrics, engine="numba", progress=False)
-        times = turns({"product": lambda: product(embeddings), "R@K and mAP": lambda: evaluate(embeddings, labels[:, 1], metrics=FLAT, progress=False),
-                       "all metrics": lambda: evaluate(embeddings, labels, metrics=FLAT + LEVELS, progress=False)}, repeat=3)
+            evaluate(
+                embeddings[:1100],
+                labels[:1100] // torch.tensor([1, 100]),
+                metrics=metrics,
+                engine="numba",
+                progress=False,
+            )
+        times = turns(
+            {
+                "product": lambda: product(embeddings),
+                "R@K and mAP": lambda: evaluate(embeddings, labels[:, 1], metrics=FLAT, progress=False),
+                "all metrics": lambda: evaluate(embeddings, labels, metrics=FLAT + LEVELS, progress=False),
+            },
+            repeat=3,
+        )
         for name, contender, target in zip(names, ("R@K and mAP", "all metrics"), ("<= 1.5", "<= 4")):
             yield Row(name, times[contender] / times["product"], "times the product's time", target,
                       {key: times[key] for key in (contender, "product")}, shape)
@@ -174,8 +210,12 @@ def _inaturalist(tiny):
 
 def _peers(tiny):
     shape = {"images": 600 if tiny else 10_000, "dim": 512, "classes": (12, 150 if tiny else 1_870)}
-    names = ("10,000 images: mAP against every row sorted", "10,000 images: mAP@R against pytorch-metric-learning",
-             "10,000 images: mAP@R against pytorch-metric-learning, told the largest class", "10,000 images: AP of 50 queries against scikit-learn")
+    names = (
+        "10,000 images: mAP against every row sorted",
+        "10,000 images: mAP@R against pytorch-metric-learning",
+        "10,000 images: mAP@R against pytorch-metric-learning, told the largest class",
+        "10,000 images: AP of 50 queries against scikit-learn",
+    )
     if not any(map(wanted, names)):
         return
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
@@ -184,8 +224,17 @@ def _peers(tiny):
     (embeddings, labels), repeat = test_set(**shape), 1 if tiny else 3
     labels = labels[:, 1]
     evaluate(embeddings, labels, metrics="mAP", engine="numba", progress=False)
-    theirs = {k: AccuracyCalculator(include=("mean_average_precision_at_r",), k=k, device=torch.device("cpu")) for k in (None, "max_bin_count")}
-    times = race({"ours": lambda: evaluate(embeddings, labels, metrics="mAP", progress=False), "sorted": lambda: by_sorting(embeddings, labels)}, repeat)
+    theirs = {
+        k: AccuracyCalculator(include=("mean_average_precision_at_r",), k=k, device=torch.device("cpu"))
+        for k in (None, "max_bin_count")
+    }
+    times = race(
+        {
+            "ours": lambda: evaluate(embeddings, labels, metrics="mAP", progress=False),
+            "sorted": lambda: by_sorting(embeddings, labels),
+        },
+        repeat,
+    )
     yield Row(names[0], times["sorted"] / times["ours"], "times faster", ">= 5", times, shape)
     for name, k, target in ((names[1], None, ">= 10"), (names[2], "max_bin_count", "")):
         if wanted(name):
@@ -197,13 +246,17 @@ def _peers(tiny):
     for query in np.nonzero(~np.isnan(found))[0][:: max(1, len(found) // 50)][:50]:
         others = torch.arange(len(labels)) != int(query)
         scores = (embeddings @ embeddings[query])[others]
-        gaps.append(abs(found[query] - average_precision_score((labels == labels[query])[others].numpy(), scores.numpy())))
+        gaps.append(
+            abs(found[query] - average_precision_score((labels == labels[query])[others].numpy(), scores.numpy()))
+        )
     yield Row(names[3], max(gaps), "largest difference", "<= 1e-6", {}, shape)
 
 
 def _million(tiny):
-    for name, images, full in (("a tenth of R1M (100,100 × 2048, half precision, on disk), 70 queries: peak memory", 100_100, False),
-                               ("R1M's shape (1,001,001 × 2048, half precision, on disk), 70 queries: peak memory", 1_001_001, True)):
+    for name, images, full in (
+        ("a tenth of R1M (100,100 × 2048, half precision, on disk), 70 queries: peak memory", 100_100, False),
+        ("R1M's shape (1,001,001 × 2048, half precision, on disk), 70 queries: peak memory", 1_001_001, True),
+    ):
         if full and os.environ.get(FULL) != "1" or not wanted(name):
             yield not_run(name, f"needs {FULL}=1: it writes a file of 4 GB", "< 2", "GB")
             continue
@@ -212,7 +265,14 @@ def _million(tiny):
             path = str(Path(folder) / "gallery.npy")
             write_gallery(path, images, 2048, 70)
             done = alone("task_million", path=path, queries=70, memory="1GB")
-        yield Row(name, done["peak"] / 1e9, "GB", "< 2", {"all metrics": done["seconds"]}, {"images": images, "dim": 2048, "queries": 70, "memory": "1GB"})
+        yield Row(
+            name,
+            done["peak"] / 1e9,
+            "GB",
+            "< 2",
+            {"all metrics": done["seconds"]},
+            {"images": images, "dim": 2048, "queries": 70, "memory": "1GB"},
+        )
 
 
 def _faiss(tiny):
@@ -250,5 +310,8 @@ def _gpu(tiny):
         return
     if wanted(name):
         embeddings, labels = (part.cuda() for part in test_set(**_shape(SOP, tiny)))
-        times = race({"all metrics": lambda: evaluate(embeddings, labels, metrics=FLAT + LEVELS, memory="8GB", progress=False)}, 3)
+        times = race(
+            {"all metrics": lambda: evaluate(embeddings, labels, metrics=FLAT + LEVELS, memory="8GB", progress=False)},
+            3,
+        )
         yield Row(name, times["all metrics"], "s", "< 5", times, _shape(SOP, tiny))

@@ -5,10 +5,13 @@
     python -m benchmarks.gpu_suite --out FILE.json        another results file
     python -m benchmarks.gpu_suite --list                 the rows, and whether they are there
     python -m benchmarks.gpu_suite --only glyphs/         rows whose name holds this text
-    python -m benchmarks.gpu_suite --tiny --out FILE      toy sizes, on a CPU too: shows that everything runs, measures nothing
+    python -m benchmarks.gpu_suite --tiny --out FILE      toy sizes, on a CPU too: shows that everything runs, measures
+    nothing
 
-Needs torch, torchvision and this package; rows that need more (pytest, pytorch-metric-learning) say so and are left out where it is missing.
-Without a CUDA device every row is written as not run. `smoothap reproduce --render` puts the rows on docs/reproduction.md.
+Needs torch, torchvision and this package; rows that need more (pytest, pytorch-metric-learning) say so and are left out
+where it is missing.
+Without a CUDA device every row is written as not run. `smoothap reproduce --render` puts the rows on
+docs/reproduction.md.
 """
 
 from __future__ import annotations
@@ -83,22 +86,45 @@ def _batch(size: int, dim: int, device, per_class: int = 4) -> tuple[torch.Tenso
     "Unit rows around class centres, and labels of two levels."
     generator = torch.Generator().manual_seed(size)
     fine = torch.arange(size) // per_class
-    rows = torch.randn(size, dim, generator=generator) + torch.randn(int(fine.max()) + 1, dim, generator=generator)[fine]
+    rows = (
+        torch.randn(size, dim, generator=generator) + torch.randn(int(fine.max()) + 1, dim, generator=generator)[fine]
+    )
     return F.normalize(rows, dim=1).to(device), torch.stack([fine % 7, fine], 1).to(device)
 
 
 def _losses(classes: int, dim: int) -> dict:
-    from smoothap_nb import BlackboxAPLoss, FastAPLoss, HAPLoss, HAPPIERLoss, RecallLoss, ROADMAPLoss, SmoothAPLoss, SoftBinAPLoss, SupAPLoss
+    from smoothap_nb import (
+        BlackboxAPLoss,
+        FastAPLoss,
+        HAPLoss,
+        HAPPIERLoss,
+        RecallLoss,
+        ROADMAPLoss,
+        SmoothAPLoss,
+        SoftBinAPLoss,
+        SupAPLoss,
+    )
 
     torch.manual_seed(0)
-    return {"Smooth-AP": SmoothAPLoss(), "FastAP": FastAPLoss(), "recall": RecallLoss(), "blackbox AP": BlackboxAPLoss(), "SupAP": SupAPLoss(),
-            "SoftBin": SoftBinAPLoss(), "ROADMAP": ROADMAPLoss(), "H-AP": HAPLoss(), "HAPPIER": HAPPIERLoss(classes, dim)}
+    return {
+        "Smooth-AP": SmoothAPLoss(),
+        "FastAP": FastAPLoss(),
+        "recall": RecallLoss(),
+        "blackbox AP": BlackboxAPLoss(),
+        "SupAP": SupAPLoss(),
+        "SoftBin": SoftBinAPLoss(),
+        "ROADMAP": ROADMAPLoss(),
+        "H-AP": HAPLoss(),
+        "HAPPIER": HAPPIERLoss(classes, dim),
+    }
 
 
 # --- parity ---------------------------------------------------------------------------------------------------------
 
 def parity_of_losses(device, tiny: bool) -> dict:
-    "Largest relative difference of value and gradient between this device in float32 and the CPU in float64, over all losses."
+    """Largest relative difference of value and gradient between this device in float32 and the CPU in float64, over
+    all losses.
+    """
     size, dim = (32, 16) if tiny else (384, 128)
     rows, labels = _batch(size, dim, "cpu")
     out = {}
@@ -111,7 +137,10 @@ def parity_of_losses(device, tiny: bool) -> dict:
         found = loss.float().to(device)(here, wanted.to(device))
         found.backward()
         gap = (here.grad.cpu().double() - exact.grad).norm() / exact.grad.norm().clamp(min=1e-12)
-        out[f"{name} value"], out[f"{name} gradient"] = float((found.detach().cpu() - value.detach()).abs() / value.detach().abs().clamp(min=1e-12)), float(gap)
+        out[f"{name} value"], out[f"{name} gradient"] = (
+            float((found.detach().cpu() - value.detach()).abs() / value.detach().abs().clamp(min=1e-12)),
+            float(gap),
+        )
     return out
 
 
@@ -132,12 +161,23 @@ def parity_by_pytest(device, tiny: bool) -> dict:
         raise NotHere("needs pytest")
     if device.type != "cuda":
         raise NotHere("needs a CUDA device")
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", "--override-ini=addopts="], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", "--override-ini=addopts="],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
-    counts = {word: int(number) for number, word in __import__("re").findall(r"(\d+) (passed|failed|skipped|error)", last)}
+    counts = {
+        word: int(number) for number, word in __import__("re").findall(r"(\d+) (passed|failed|skipped|error)", last)
+    }
     if not counts:
         raise NotHere(f"pytest said: {(done.stdout + done.stderr)[-200:]!r}")
-    return {"passed": counts.get("passed", 0), "failed": counts.get("failed", 0) + counts.get("error", 0), "skipped": counts.get("skipped", 0)}
+    return {
+        "passed": counts.get("passed", 0),
+        "failed": counts.get("failed", 0) + counts.get("error", 0),
+        "skipped": counts.get("skipped", 0),
+    }
 
 
 # --- losses, lists, evaluation ----------------------------------------------------------------------------------------
@@ -183,7 +223,11 @@ def time_of_evaluation(images: int, dim: int, classes: tuple):
         from benchmarks.evaluation import FLAT, LEVELS, test_set
         from smoothap_nb import evaluate
 
-        rows, labels = test_set(200, 16, tuple(min(c, 40) if i else 3 for i, c in enumerate(classes))) if tiny else test_set(images, dim, classes)
+        rows, labels = (
+            test_set(200, 16, tuple(min(c, 40) if i else 3 for i, c in enumerate(classes)))
+            if tiny
+            else test_set(images, dim, classes)
+        )
         rows, labels = rows.to(device), labels.to(device)
         flat = [m for m in FLAT if not tiny or m != "R@1000"]
         out = {}
@@ -208,7 +252,9 @@ class Photographs:
 
     def __init__(self, count: int, size: int, device):
         generator = torch.Generator().manual_seed(0)
-        self.pixels = torch.randint(0, 256, (min(count, 512), 3, size, size), generator=generator, dtype=torch.uint8).to(device)
+        self.pixels = torch.randint(
+            0, 256, (min(count, 512), 3, size, size), generator=generator, dtype=torch.uint8
+        ).to(device)
         self.labels = (torch.arange(count) // 4)[:, None]
 
     def __len__(self) -> int:
@@ -229,9 +275,16 @@ def _trainer(device, tiny: bool, steps: int, folder):
     from smoothap_nb.train.loop import BatchPlan
     from smoothap_nb.train.setup import prepare
 
-    experiment = experiment_from_dict({"name": "throughput", "checkpoint_every": 10**6, "data": {"name": "glyphs", "size": 32},
-                                       "model": {"backbone": "resnet18" if tiny else "resnet50", "dim": 32 if tiny else 512},
-                                       "batch": {"classes": 4 if tiny else 96, "images": 4}, "optim": {"steps": steps, "warmup": 0}})
+    experiment = experiment_from_dict(
+        {
+            "name": "throughput",
+            "checkpoint_every": 10**6,
+            "data": {"name": "glyphs", "size": 32},
+            "model": {"backbone": "resnet18" if tiny else "resnet50", "dim": 32 if tiny else 512},
+            "batch": {"classes": 4 if tiny else 96, "images": 4},
+            "optim": {"steps": steps, "warmup": 0},
+        }
+    )
     training = prepare(experiment, folder, device)
     size = experiment.batch.classes * 4
     training.data = Photographs(2 * size, 32 if tiny else 224, device)
@@ -241,7 +294,9 @@ def _trainer(device, tiny: bool, steps: int, folder):
 
 
 def throughput(device, tiny: bool) -> dict:
-    "Images per second of the trainer, and of a bare loop of forward, loss, backward and step on a batch that lies ready."
+    """Images per second of the trainer, and of a bare loop of forward, loss, backward and step on a batch that lies
+    ready.
+    """
     import tempfile
 
     from smoothap_nb.train.loop import fit
@@ -271,7 +326,11 @@ def throughput(device, tiny: bool) -> dict:
         fit(training, progress=False, tensorboard=False)
         _wait(device)
         ours = (time.perf_counter() - start) / (training.step - done)
-    return {"images per second": size / ours, "bare loop": size * steps / once, "share of the bare loop": once / steps / ours}
+    return {
+        "images per second": size / ours,
+        "bare loop": size * steps / once,
+        "share of the bare loop": once / steps / ours,
+    }
 
 
 def _run_until(training, step: int) -> None:
@@ -291,8 +350,18 @@ def caching(device, tiny: bool) -> dict:
     from smoothap_nb.train.models import EmbeddingModel
 
     size, micro, once, side = (32, 8, 8, 32) if tiny else (4096, 128, 384, 224)
-    model = EmbeddingModel(ModelConfig(backbone="resnet18" if tiny else "resnet50", dim=512, batch_norm="frozen_statistics")).to(device).train()
-    loss, images, labels = SmoothAPLoss(), torch.rand(size, 3, side, side, device=device), torch.arange(size, device=device) // 4
+    model = (
+        EmbeddingModel(
+            ModelConfig(backbone="resnet18" if tiny else "resnet50", dim=512, batch_norm="frozen_statistics")
+        )
+        .to(device)
+        .train()
+    )
+    loss, images, labels = (
+        SmoothAPLoss(),
+        torch.rand(size, 3, side, side, device=device),
+        torch.arange(size, device=device) // 4,
+    )
     precision = torch.bfloat16 if device.type == "cuda" else torch.float32
 
     def embed(part):
@@ -307,8 +376,12 @@ def caching(device, tiny: bool) -> dict:
         model.zero_grad()
         cached_backward(embed, images, micro, lambda rows: loss(rows, labels))
 
-    return {f"direct, batch {once}, MB": _peak(direct, device), f"cached, batch {size}, MB": _peak(cached, device),
-            f"direct, batch {once}, s": _clock(direct, device, 1), f"cached, batch {size}, s": _clock(cached, device, 1)}
+    return {
+        f"direct, batch {once}, MB": _peak(direct, device),
+        f"cached, batch {size}, MB": _peak(cached, device),
+        f"direct, batch {once}, s": _clock(direct, device, 1),
+        f"cached, batch {size}, s": _clock(cached, device, 1),
+    }
 
 
 # --- Glyphs -----------------------------------------------------------------------------------------------------------
@@ -319,8 +392,20 @@ def glyph_run(run):
         from smoothap_nb.checks import ConfigError
         from smoothap_nb.reproduction import glyph_experiment, run_glyphs
 
-        changes = {"model.backbone": "resnet18", "model.dim": 16, "data.size": 32, "batch.classes": 4, "batch.images": 4, "optim.steps": 1, "optim.warmup": 0,
-                   "evaluate.classes": 12} if tiny else {}
+        changes = (
+            {
+                "model.backbone": "resnet18",
+                "model.dim": 16,
+                "data.size": 32,
+                "batch.classes": 4,
+                "batch.images": 4,
+                "optim.steps": 1,
+                "optim.warmup": 0,
+                "evaluate.classes": 12,
+            }
+            if tiny
+            else {}
+        )
         try:
             experiment = glyph_experiment(run, rows, "cuda", changes)
         except ConfigError as error:
@@ -341,16 +426,26 @@ def items() -> list[Item]:
 
     glyphs = [Item(run.name, glyph_run(run), 5 + 0.03 * run.steps, {"run": run.name}) for run in glyph_runs("cuda")]
     return [
-        Item("parity/losses", parity_of_losses, 15), Item("parity/metrics", parity_of_metrics, 15), Item("parity/pytest -m cuda", parity_by_pytest, 90),
-        Item("loss/batch 384", time_of_losses(384), 15, {"B": 384, "dim": 512}), Item("training/ResNet-50, 224 px, bfloat16, batch 384", throughput, 60),
-        Item("training/gradient caching, ResNet-50, 224 px", caching, 60), Item("loss/batch 4096", time_of_losses(4096), 40, {"B": 4096, "dim": 512}),
-        *(Item(f"list/RaMBO, {n:.0e} scores".replace("e+0", "e"), time_of_list(n), 15, {"length": n}) for n in (10**5, 10**6, 10**7, 10**8)),
-        Item("evaluation/shape of SOP", time_of_evaluation(**SOP), 40, SOP), Item("evaluation/shape of iNaturalist", time_of_evaluation(**INATURALIST), 90, INATURALIST),
+        Item("parity/losses", parity_of_losses, 15),
+        Item("parity/metrics", parity_of_metrics, 15),
+        Item("parity/pytest -m cuda", parity_by_pytest, 90),
+        Item("loss/batch 384", time_of_losses(384), 15, {"B": 384, "dim": 512}),
+        Item("training/ResNet-50, 224 px, bfloat16, batch 384", throughput, 60),
+        Item("training/gradient caching, ResNet-50, 224 px", caching, 60),
+        Item("loss/batch 4096", time_of_losses(4096), 40, {"B": 4096, "dim": 512}),
+        *(
+            Item(f"list/RaMBO, {n:.0e} scores".replace("e+0", "e"), time_of_list(n), 15, {"length": n})
+            for n in (10**5, 10**6, 10**7, 10**8)
+        ),
+        Item("evaluation/shape of SOP", time_of_evaluation(**SOP), 40, SOP),
+        Item("evaluation/shape of iNaturalist", time_of_evaluation(**INATURALIST), 90, INATURALIST),
         *glyphs,
     ]
 
 
-def measure_items(path: Path = FILE, device: str | None = None, minutes: float = 0, only: str = "", tiny: bool = False, say=print) -> dict:
+def measure_items(
+    path: Path = FILE, device: str | None = None, minutes: float = 0, only: str = "", tiny: bool = False, say=print
+) -> dict:
     """Measure what is not in the file yet, row by row.
 
     Args:
@@ -383,7 +478,13 @@ def measure_items(path: Path = FILE, device: str | None = None, minutes: float =
         if minutes and time.perf_counter() - started + item.seconds > 60 * minutes:
             say(f"stopped before {item.name}: {minutes:g} minutes are nearly over. The same command goes on from here")
             break
-        here = {"seed": 0, "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"), "environment": environment(device), "config": item.config or {}, "tiny": tiny}
+        here = {
+            "seed": 0,
+            "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+            "environment": environment(device),
+            "config": item.config or {},
+            "tiny": tiny,
+        }
         begun = time.perf_counter()
         try:
             if device.type == "cpu" and not tiny:
@@ -395,15 +496,26 @@ def measure_items(path: Path = FILE, device: str | None = None, minutes: float =
             rows[item.name] = {"metrics": {}, "not_run": (str(error).splitlines() or [type(error).__name__])[0]}
         order = dict.fromkeys([*(i.name for i in items()), *rows])
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps({"rows": {name: rows[name] for name in order if name in rows}}, indent=1, ensure_ascii=False) + "\n")
+        write_atomic(
+            path,
+            json.dumps({"rows": {name: rows[name] for name in order if name in rows}}, indent=1, ensure_ascii=False)
+            + "\n",
+        )
         row = rows[item.name]
-        say(f"{item.name}: " + (", ".join(f"{k} {v:.4g}" for k, v in row["metrics"].items()) or f"not run, {row['not_run']}"))
+        say(
+            f"{item.name}: "
+            + (", ".join(f"{k} {v:.4g}" for k, v in row["metrics"].items()) or f"not run, {row['not_run']}")
+        )
     return rows
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_suite", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=0, help="start nothing that would end later than this; 0 = no limit")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu_suite", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=0, help="start nothing that would end later than this; 0 = no limit"
+    )
     parser.add_argument("--out", type=Path, default=FILE, help="results file (default: docs/results/gpu-suite.json)")
     parser.add_argument("--only", default="", help="rows whose name holds this text")
     parser.add_argument("--tiny", action="store_true", help="toy sizes, on a CPU too")
@@ -422,7 +534,9 @@ def main(argv: list[str] | None = None) -> int:
         print("\n".join(trouble))
         return 0
     try:
-        measure_items(args.out, "cpu" if args.tiny and not torch.cuda.is_available() else None, args.minutes, args.only, args.tiny)
+        measure_items(
+            args.out, "cpu" if args.tiny and not torch.cuda.is_available() else None, args.minutes, args.only, args.tiny
+        )
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -4,16 +4,21 @@ A benchmark is a module of this folder; it is found by itself. It holds
 
     TITLE = "Smooth-AP against its peers"      # heading on the page; the module's docstring is the text below it
 
-    def rows(tiny):                            # yields Row; `tiny` asks for toy sizes, so that a test can run it in seconds
+    def rows(tiny):                            # yields Row; `tiny` asks for toy sizes, so that a test can run it in
+    seconds
         times = race({"ours": ours, "theirs": theirs})
-        yield Row("ours against theirs, B = 384", times["theirs"] / times["ours"], "times faster", ">= 350", times, {"B": 384})
+        yield Row("ours against theirs, B = 384", times["theirs"] / times["ours"], "times faster", ">= 350", times,
+        {"B": 384})
         yield not_run("the same on a GPU", "needs a CUDA device")
 
-and may hold `figures(rows)`, which takes the stored rows (dicts, as in the JSON file) and gives {name: (Figure, alt text)}. Work that is
-dear to prepare belongs after `if wanted(name):`, so that `-k` can skip it. Threads are one unless a block says `with threads(2):`;
+and may hold `figures(rows)`, which takes the stored rows (dicts, as in the JSON file) and gives {name: (Figure, alt
+text)}. Work that is
+dear to prepare belongs after `if wanted(name):`, so that `-k` can skip it. Threads are one unless a block says `with
+threads(2):`;
 every row records how many there were.
 
-Results are written to docs/results/bench_NAME.json. A row measured again replaces the old one; a row that could not be run here leaves a
+Results are written to docs/results/bench_NAME.json. A row measured again replaces the old one; a row that could not be
+run here leaves a
 number measured elsewhere in place, with its own date and hardware.
 """
 
@@ -42,7 +47,16 @@ import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-PACKAGES = ("smoothap_nb", "torch", "numpy", "numba", "pytorch-metric-learning", "torchmetrics", "scikit-learn", "faiss-cpu")
+PACKAGES = (
+    "smoothap_nb",
+    "torch",
+    "numpy",
+    "numba",
+    "pytorch-metric-learning",
+    "torchmetrics",
+    "scikit-learn",
+    "faiss-cpu",
+)
 _only = ""  # the text of -k
 
 
@@ -94,7 +108,8 @@ def threads(count: int) -> Iterator[None]:
 def race(contenders: dict[str, Callable], repeat: int = 9) -> dict[str, float]:
     """Median seconds of each contender. They take turns, so that a busy moment of the machine hits all of them alike.
 
-    Every contender runs once before the clock starts; a quick one (under 50 ms) also once before each timed call, because
+    Every contender runs once before the clock starts; a quick one (under 50 ms) also once before each timed call,
+    because
     its slow neighbour has emptied the caches. CUDA work is waited for.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
@@ -129,7 +144,8 @@ def peak_memory(function: str, **kwargs) -> int:
     """Bytes that a call adds at its peak to what the process held before, seen in a fresh process.
 
     Args:
-        function: "module:name" of a function that prepares its inputs and returns the call to be watched, e.g. "benchmarks.losses:prepare".
+        function: "module:name" of a function that prepares its inputs and returns the call to be watched, e.g.
+            "benchmarks.losses:prepare".
         **kwargs: its arguments (numbers and text).
 
     Returns:
@@ -142,8 +158,13 @@ def peak_memory(function: str, **kwargs) -> int:
         "torch.set_num_threads(int(sys.argv[3]))\n"
         "print(_watched(getattr(importlib.import_module(module), name)(**json.loads(sys.argv[2]))))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, function, json.dumps(kwargs), str(torch.get_num_threads())], cwd=ROOT,
-                          capture_output=True, text=True, env={**os.environ, "PYTHONPATH": _path()})
+    done = subprocess.run(
+        [sys.executable, "-c", program, function, json.dumps(kwargs), str(torch.get_num_threads())],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": _path()},
+    )
     if done.returncode:
         raise RuntimeError(f"{function} failed in its own process:\n{done.stderr[-2000:]}")
     return int(done.stdout.split()[-1])
@@ -154,7 +175,9 @@ def _path() -> str:
 
 
 def _watched(call: Callable) -> int:
-    "Run `call`; how far did resident memory rise above where it stood? (Linux: the kernel's own high-water mark, set back first.)"
+    """Run `call`; how far did resident memory rise above where it stood? (Linux: the kernel's own high-water mark, set
+    back first.)
+    """
     before = _status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
     call()
@@ -170,7 +193,12 @@ def _status(key: str) -> int:
 
 def environment() -> dict:
     "When, where and with what: goes into every results file."
-    return {"date": datetime.date.today().isoformat(), "commit": _commit(), "hardware": _hardware(), "versions": _versions()}
+    return {
+        "date": datetime.date.today().isoformat(),
+        "commit": _commit(),
+        "hardware": _hardware(),
+        "versions": _versions(),
+    }
 
 
 def _commit() -> str:
@@ -210,8 +238,16 @@ def discover() -> dict:
     "The benchmarks of this folder by name: every module with a TITLE and `rows`."
     import benchmarks
 
-    modules = (importlib.import_module(f"benchmarks.{info.name}") for info in pkgutil.iter_modules(benchmarks.__path__) if info.name[0] != "_")
-    return {module.__name__.split(".")[-1]: module for module in modules if hasattr(module, "TITLE") and hasattr(module, "rows")}
+    modules = (
+        importlib.import_module(f"benchmarks.{info.name}")
+        for info in pkgutil.iter_modules(benchmarks.__path__)
+        if info.name[0] != "_"
+    )
+    return {
+        module.__name__.split(".")[-1]: module
+        for module in modules
+        if hasattr(module, "TITLE") and hasattr(module, "rows")
+    }
 
 
 def run(name: str, module, out: Path = DOCS, tiny: bool = False, only: str = "") -> dict:
@@ -253,7 +289,9 @@ def _load(out: Path, name: str) -> dict:
 
 
 def _merge(old: dict, fresh: list[Row], where: dict, whole: bool) -> dict:
-    "Fresh rows replace stored ones of the same name, unless they were not run and the stored ones were; a whole run drops all others."
+    """Fresh rows replace stored ones of the same name, unless they were not run and the stored ones were; a whole run
+    drops all others.
+    """
     rows = {row["name"]: row for row in old["rows"]}
     label = f"{where['commit']} {where['date']} {where['hardware'].get('gpu', where['hardware']['cpu'])}"
     for row in map(asdict, fresh):
@@ -261,7 +299,10 @@ def _merge(old: dict, fresh: list[Row], where: dict, whole: bool) -> dict:
             rows[row["name"]] = {**row, "environment": label}
     kept = [rows[row.name] for row in fresh] if whole else list(rows.values())
     known = {**old["environments"], label: where}
-    return {"environments": {key: known[key] for key in dict.fromkeys(row["environment"] for row in kept)}, "rows": kept}
+    return {
+        "environments": {key: known[key] for key in dict.fromkeys(row["environment"] for row in kept)},
+        "rows": kept,
+    }
 
 
 def _draw(name: str, module, rows: list[dict], out: Path) -> list[dict]:
@@ -287,9 +328,14 @@ def _draw(name: str, module, rows: list[dict], out: Path) -> list[dict]:
 
 def page(out: Path = DOCS) -> str:
     "docs/benchmarks.md as it follows from the stored results."
-    parts = ["# Benchmarks", "Made by `python -m benchmarks` (or `make bench`) from the JSON files in `results/`; nothing here is typed by hand. "
-             "Contenders of one row ran in one process, taking turns; a time is the median of several. A ratio carries over to other machines better "
-             "than a time does. Rows that no machine has measured yet say so."]
+    parts = [
+        "# Benchmarks",
+        "Made by `python -m benchmarks` (or `make bench`) from the JSON files in `results/`; nothing here is typed by "
+        "hand. "
+        "Contenders of one row ran in one process, taking turns; a time is the median of several. A ratio carries over "
+        "to other machines better "
+        "than a time does. Rows that no machine has measured yet say so.",
+    ]
     for path in sorted((out / "results").glob("bench_*.json")):
         try:
             parts += _section(json.loads(path.read_text(encoding="utf-8")))
@@ -301,16 +347,32 @@ def page(out: Path = DOCS) -> str:
 def _section(stored: dict) -> list[str]:
     names = {key: number for number, key in enumerate(stored["environments"], 1)}
     many = len(names) > 1
-    table = ["| what | measured | target | reached | times | threads |" + (" run |" if many else ""), "|---|---|---|---|---|---|" + ("---|" if many else "")]
+    table = [
+        "| what | measured | target | reached | times | threads |" + (" run |" if many else ""),
+        "|---|---|---|---|---|---|" + ("---|" if many else ""),
+    ]
     for row in stored["rows"]:
-        cells = [row["name"] + (f" ({row['note']})" if row["note"] and row["value"] is not None else ""),
-                 f"not run: {row['note']}" if row["value"] is None else f"**{_number(row['value'])}** {row['unit']}".strip(),
-                 row["target"] + (f" {row['unit']}" if row["target"] and row["value"] is None and row["unit"] else ""), _verdict(row),
-                 "; ".join(f"{who} {_seconds(t)}" for who, t in row["times"].items()), str(row["threads"])]
+        cells = [
+            row["name"] + (f" ({row['note']})" if row["note"] and row["value"] is not None else ""),
+            f"not run: {row['note']}" if row["value"] is None else f"**{_number(row['value'])}** {row['unit']}".strip(),
+            row["target"] + (f" {row['unit']}" if row["target"] and row["value"] is None and row["unit"] else ""),
+            _verdict(row),
+            "; ".join(f"{who} {_seconds(t)}" for who, t in row["times"].items()),
+            str(row["threads"]),
+        ]
         table.append("| " + " | ".join(cells + ([str(names[row["environment"]])] if many else [])) + " |")
     pictures = [f"![{figure['alt']}](results/{figure['file']})" for figure in stored.get("figures", [])]
-    runs = [f"{'Run ' + str(number) + ': ' if many else 'Measured '}{_where(stored['environments'][key])}" for key, number in names.items()]
-    return [f"## {stored['title']}", stored["about"], "\n".join(table), *pictures, "\n".join(f"- {line}" for line in runs) if many else "".join(runs)]
+    runs = [
+        f"{'Run ' + str(number) + ': ' if many else 'Measured '}{_where(stored['environments'][key])}"
+        for key, number in names.items()
+    ]
+    return [
+        f"## {stored['title']}",
+        stored["about"],
+        "\n".join(table),
+        *pictures,
+        "\n".join(f"- {line}" for line in runs) if many else "".join(runs),
+    ]
 
 
 def _verdict(row: dict) -> str:
@@ -318,13 +380,23 @@ def _verdict(row: dict) -> str:
         return ""
     sign, number = re.fullmatch(r"(<=|>=|<|>)\s*([\d.e+-]+)", row["target"]).groups()
     value, bound = row["value"], float(number)
-    return "yes" if {"<=": value <= bound, ">=": value >= bound, "<": value < bound, ">": value > bound}[sign] else "**no**"
+    return (
+        "yes"
+        if {"<=": value <= bound, ">=": value >= bound, "<": value < bound, ">": value > bound}[sign]
+        else "**no**"
+    )
 
 
 def _where(where: dict) -> str:
     hardware, versions = where["hardware"], where["versions"]
-    machine = f"{hardware['cpu']}, {hardware['cores']} cores, {hardware.get('vector', '')}" + (f", {hardware['gpu']}" if "gpu" in hardware else "")
-    return f"{where['date']} at commit `{where['commit']}` on {machine}; " + ", ".join(f"{name} {version}" for name, version in versions.items()) + "."
+    machine = f"{hardware['cpu']}, {hardware['cores']} cores, {hardware.get('vector', '')}" + (
+        f", {hardware['gpu']}" if "gpu" in hardware else ""
+    )
+    return (
+        f"{where['date']} at commit `{where['commit']}` on {machine}; "
+        + ", ".join(f"{name} {version}" for name, version in versions.items())
+        + "."
+    )
 
 
 def _number(value: float) -> str:

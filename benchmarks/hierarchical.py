@@ -1,7 +1,11 @@
-"""Forward and backward of the H-AP loss on unit embeddings of 512 dimensions, classes nested in three levels (4/8/16: four images per fine
-class, eight per middle, sixteen per coarse class), one thread. A *pair* is a query with one of its positives, at any level: H-AP has five to
-twenty times as many as Smooth-AP on the fine classes of the same batch. The *cubic kind* is the same loss in plain torch operations
-over all pairs of items of every query. Memory is what torch's allocator holds at the peak of a call beyond what it held before (the
+"""Forward and backward of the H-AP loss on unit embeddings of 512 dimensions, classes nested in three levels (4/8/16:
+four images per fine
+class, eight per middle, sixteen per coarse class), one thread. A *pair* is a query with one of its positives, at any
+level: H-AP has five to
+twenty times as many as Smooth-AP on the fine classes of the same batch. The *cubic kind* is the same loss in plain
+torch operations
+over all pairs of items of every query. Memory is what torch's allocator holds at the peak of a call beyond what it held
+before (the
 scaled copy of the embeddings, the scores and both passes included), in units of batch × batch float32 numbers."""
 
 from __future__ import annotations
@@ -11,7 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.harness import Row, not_run, race, wanted
-from smoothap_nb import HAPLoss, SmoothAPLoss, average_precision, h_ap, levels_from_labels, relevance_from_levels, step_lower, step_upper
+from smoothap_nb import (
+    HAPLoss,
+    SmoothAPLoss,
+    average_precision,
+    h_ap,
+    levels_from_labels,
+    relevance_from_levels,
+    step_lower,
+    step_upper,
+)
 
 TITLE = "Hierarchical AP: speed and memory"
 GROUPS = ((4, 8, 16), (4, 16, 64))
@@ -69,28 +82,64 @@ def rows(tiny: bool = False):
         fine, coarse = labels[:, -1], labels[:, 0]
         pairs = {"H-AP": size * (groups[-1] - 1), "Smooth-AP": size * (groups[0] - 1)}
         config = {"B": size, "D": 512, "groups": groups, "pairs": pairs, "repeat": repeat}
-        if wanted(f"{name}: cost of a pair, against Smooth-AP") or wanted(f"{name}: against Smooth-AP with as many positives"):
-            times = race({"H-AP": step(HAPLoss(), embeddings, labels), "Smooth-AP": step(SmoothAPLoss(), embeddings, fine),
-                          "Smooth-AP, coarse labels": step(SmoothAPLoss(), embeddings, coarse),
-                          "H-AP, exact H-rank": step(HAPLoss(smooth_hrank=False, offset=1.44), embeddings, labels)}, repeat)
-            yield Row(f"{name}: cost of a pair, against Smooth-AP", times["H-AP"] / pairs["H-AP"] * pairs["Smooth-AP"] / times["Smooth-AP"],
-                      "times Smooth-AP's", "<= 3", {who: times[who] for who in pairs}, config)
-            yield Row(f"{name}: against Smooth-AP with as many positives", times["H-AP"] / times["Smooth-AP, coarse labels"], "times its time", "<= 3",
-                      {who: times[who] for who in ("H-AP", "H-AP, exact H-rank", "Smooth-AP, coarse labels")}, config)
+        if wanted(f"{name}: cost of a pair, against Smooth-AP") or wanted(
+            f"{name}: against Smooth-AP with as many positives"
+        ):
+            times = race(
+                {
+                    "H-AP": step(HAPLoss(), embeddings, labels),
+                    "Smooth-AP": step(SmoothAPLoss(), embeddings, fine),
+                    "Smooth-AP, coarse labels": step(SmoothAPLoss(), embeddings, coarse),
+                    "H-AP, exact H-rank": step(HAPLoss(smooth_hrank=False, offset=1.44), embeddings, labels),
+                },
+                repeat,
+            )
+            yield Row(
+                f"{name}: cost of a pair, against Smooth-AP",
+                times["H-AP"] / pairs["H-AP"] * pairs["Smooth-AP"] / times["Smooth-AP"],
+                "times Smooth-AP's",
+                "<= 3",
+                {who: times[who] for who in pairs},
+                config,
+            )
+            yield Row(
+                f"{name}: against Smooth-AP with as many positives",
+                times["H-AP"] / times["Smooth-AP, coarse labels"],
+                "times its time",
+                "<= 3",
+                {who: times[who] for who in ("H-AP", "H-AP, exact H-rank", "Smooth-AP, coarse labels")},
+                config,
+            )
         if wanted(f"{name}: peak memory"):
             extra = peak(step(HAPLoss(), embeddings, labels))
-            yield Row(f"{name}: peak memory", extra / (4 * size**2), "B² floats", "< 6", config={**config, "bytes": extra}, note=f"{extra / 1e6:.1f} MB")
+            yield Row(
+                f"{name}: peak memory",
+                extra / (4 * size**2),
+                "B² floats",
+                "< 6",
+                config={**config, "bytes": extra},
+                note=f"{extra / 1e6:.1f} MB",
+            )
     small, groups = (16, (2, 4, 8)) if tiny else (128, (4, 8, 16))
     name = f"B = {small}: against the cubic kind"
     if wanted(name):
         embeddings, labels = batch(small, groups)
-        times = race({"H-AP": step(HAPLoss(), embeddings, labels), "cubic": step(cubic_loss, embeddings, labels)}, min(repeat, 5))
+        times = race(
+            {"H-AP": step(HAPLoss(), embeddings, labels), "cubic": step(cubic_loss, embeddings, labels)}, min(repeat, 5)
+        )
         yield Row(name, times["cubic"] / times["H-AP"], "times faster", "", times, {"B": small, "groups": groups})
     large = 64 if tiny else 2048
     name = f"B = {large}: peak memory"
     if wanted(name):
         extra = peak(step(HAPLoss(), *batch(large, (4, 16, 64))))
-        yield Row(name, extra / (4 * large**2), "B² floats", "< 6", config={"B": large, "bytes": extra}, note=f"{extra / 1e6:.0f} MB")
+        yield Row(
+            name,
+            extra / (4 * large**2),
+            "B² floats",
+            "< 6",
+            config={"B": large, "bytes": extra},
+            note=f"{extra / 1e6:.0f} MB",
+        )
     yield from metric_rows(tiny)
     yield from cuda_rows(tiny)
 
@@ -103,8 +152,13 @@ def metric_rows(tiny: bool):
         scores = torch.rand(queries, gallery, generator=torch.Generator().manual_seed(0))
         levels = torch.randint(0, 4, scores.shape, generator=torch.Generator().manual_seed(1))
         relevance, relevant = relevance_from_levels(levels), levels == 3
-        times = race({"h_ap": lambda: h_ap(scores, relevance), "average_precision": lambda: average_precision(scores, relevant)}, 2 if tiny else 5)
-        yield Row(name, times["h_ap"] / times["average_precision"], "times its time", "", times, {"Q": queries, "G": gallery})
+        times = race(
+            {"h_ap": lambda: h_ap(scores, relevance), "average_precision": lambda: average_precision(scores, relevant)},
+            2 if tiny else 5,
+        )
+        yield Row(
+            name, times["h_ap"] / times["average_precision"], "times its time", "", times, {"Q": queries, "G": gallery}
+        )
 
 
 def cuda_rows(tiny: bool):
@@ -115,6 +169,17 @@ def cuda_rows(tiny: bool):
             yield not_run(name, "needs a CUDA device", "<= 3", "times Smooth-AP's")
         elif wanted(name):
             embeddings, labels = batch(size, groups, device="cuda")
-            times = race({"H-AP": step(HAPLoss(), embeddings, labels), "Smooth-AP": step(SmoothAPLoss(), embeddings, labels[:, -1])})
-            yield Row(name, times["H-AP"] / (groups[-1] - 1) * (groups[0] - 1) / times["Smooth-AP"], "times Smooth-AP's", "<= 3", times,
-                      {"B": size, "groups": groups})
+            times = race(
+                {
+                    "H-AP": step(HAPLoss(), embeddings, labels),
+                    "Smooth-AP": step(SmoothAPLoss(), embeddings, labels[:, -1]),
+                }
+            )
+            yield Row(
+                name,
+                times["H-AP"] / (groups[-1] - 1) * (groups[0] - 1) / times["Smooth-AP"],
+                "times Smooth-AP's",
+                "<= 3",
+                times,
+                {"B": size, "groups": groups},
+            )

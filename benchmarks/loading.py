@@ -1,6 +1,9 @@
-"""A training batch of photographs, random crops of 224 px: from JPEG files of about 500 x 400 px by Pillow, or from the decoded cache
-(squares of 256 px), on a CPU. The files are made up (smooth colours under grain), JPEG quality 90. `DataLoader` is PyTorch's, with as many persistent worker
-processes as we take threads, on the same transform. The times of a row are of batches of its own size; waiting is the share of time that a consumer which
+"""A training batch of photographs, random crops of 224 px: from JPEG files of about 500 x 400 px by Pillow, or from
+the decoded cache
+(squares of 256 px), on a CPU. The files are made up (smooth colours under grain), JPEG quality 90. `DataLoader` is
+PyTorch's, with as many persistent worker
+processes as we take threads, on the same transform. The times of a row are of batches of its own size; waiting is the
+share of time that a consumer which
 works as long as one batch takes to be read spends waiting for the next."""
 
 from __future__ import annotations
@@ -49,22 +52,41 @@ def rows(tiny: bool):
         cache = DecodedCache(photos, Path(folder) / "cache", side=side, workers=2, progress=False)
         places = np.arange(count)
         bytes_each = np.mean([p.stat().st_size for p in photos.paths])
-        config = {"batch": batch, "size": size, "side": side, "JPEG bytes": round(float(bytes_each)), "cache bytes": 3 * side * side,
-                  "load of the machine": round(os.getloadavg()[0], 1)}
+        config = {
+            "batch": batch,
+            "size": size,
+            "side": side,
+            "JPEG bytes": round(float(bytes_each)),
+            "cache bytes": 3 * side * side,
+            "load of the machine": round(os.getloadavg()[0], 1),
+        }
 
         def plan(step):
             return np.roll(places, -step * batch)[:batch], 0
 
         name = "decoded cache against JPEG files, one thread"
         if wanted(name):
-            times = race({"cache": lambda: cache.batch(places[:batch], 1), "JPEG": lambda: photos.batch(places[:batch], 1)}, repeat)
-            yield Row(name, times["JPEG"] / times["cache"], "times faster", "", times, {**config, **_rates(times, batch)})
+            times = race(
+                {"cache": lambda: cache.batch(places[:batch], 1), "JPEG": lambda: photos.batch(places[:batch], 1)},
+                repeat,
+            )
+            yield Row(
+                name, times["JPEG"] / times["cache"], "times faster", "", times, {**config, **_rates(times, batch)}
+            )
 
         name = "reading squares alone (what a GPU waits for), against JPEG files, one thread"
         if wanted(name):
             parts = np.split(places, batches)
-            times = race({"squares": lambda: [cache.raw(part) for part in parts], "JPEG": lambda: [photos.raw(part, 1) for part in parts]}, repeat)
-            yield Row(name, times["JPEG"] / times["squares"], "times faster", "", times, {**config, **_rates(times, count)})
+            times = race(
+                {
+                    "squares": lambda: [cache.raw(part) for part in parts],
+                    "JPEG": lambda: [photos.raw(part, 1) for part in parts],
+                },
+                repeat,
+            )
+            yield Row(
+                name, times["JPEG"] / times["squares"], "times faster", "", times, {**config, **_rates(times, count)}
+            )
 
         def ahead(data, workers):
             return lambda: [None for _ in Prefetcher(data, plan, batches, workers=workers)]
@@ -75,7 +97,14 @@ def rows(tiny: bool):
             yield not_run(name, "one core")
         elif wanted(name):
             times = race({"two": ahead(photos, 2), "one": ahead(photos, 1)}, repeat)
-            yield Row(name, times["one"] / times["two"], "times faster", "", times, {**config, **_rates(times, batch * batches)})
+            yield Row(
+                name,
+                times["one"] / times["two"],
+                "times faster",
+                "",
+                times,
+                {**config, **_rates(times, batch * batches)},
+            )
 
         name = "two threads of Prefetcher against two processes of DataLoader, JPEG files"
         if cores < 2:
@@ -83,9 +112,19 @@ def rows(tiny: bool):
         elif wanted(name):
             order = [plan(step)[0].tolist() for step in range(batches)]
             loader = torch.utils.data.DataLoader(photos, batch_sampler=order, num_workers=2, persistent_workers=True)
-            times = race({"threads": ahead(photos, 2), "processes": lambda: [images.float() / 255 for images, _ in loader]}, repeat)
+            times = race(
+                {"threads": ahead(photos, 2), "processes": lambda: [images.float() / 255 for images, _ in loader]},
+                repeat,
+            )
             del loader
-            yield Row(name, times["processes"] / times["threads"], "times faster", "", times, {**config, **_rates(times, batch * batches)})
+            yield Row(
+                name,
+                times["processes"] / times["threads"],
+                "times faster",
+                "",
+                times,
+                {**config, **_rates(times, batch * batches)},
+            )
 
         name = "time waiting, cache, for a consumer as slow as one batch"
         if wanted(name):

@@ -1,6 +1,9 @@
-"""Forward and backward of the loss on unit embeddings of 512 dimensions, 4 images per class, tau 0.01, one thread. The *cubic kind* is
-written as the published code works: one batch × batch × batch array of differences, a sigmoid with clamped exponents, masks. The
-*product* is the one matrix product that turns embeddings into scores, which no exact loss can do without. Memory is what a
+"""Forward and backward of the loss on unit embeddings of 512 dimensions, 4 images per class, tau 0.01, one thread. The
+*cubic kind* is
+written as the published code works: one batch × batch × batch array of differences, a sigmoid with clamped
+    exponents, masks. The
+*product* is the one matrix product that turns embeddings into scores, which no exact loss can do without. Memory is
+what a
 call adds to the process at its peak, in units of batch × batch float32 numbers."""
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ TAU, PER_CLASS = 0.01, 4
 
 
 def cubic_smooth_ap_loss(embeddings: Tensor, per_class: int = PER_CLASS, tau: float = TAU) -> Tensor:
-    "Smooth-AP the way it was published: everything compared with everything for every query at once. Classes are consecutive rows."
+    """Smooth-AP the way it was published: everything compared with everything for every query at once. Classes are
+    consecutive rows.
+    """
     batch, classes = len(embeddings), len(embeddings) // per_class
 
     def step(gaps):
@@ -67,7 +72,9 @@ def step(kind: str, size: int, device: str = "cpu"):
     elif kind.startswith("memory"):
         loss = EmbeddingMemory(SmoothAPLoss(TAU), size=int(kind.split()[1]))
         while loss.filled < loss.size:  # other classes, as in a training set of many
-            loss(batch(size, device=device)[0].detach(), labels + 1 + loss.labels.max() if loss.filled else labels + size)
+            loss(
+                batch(size, device=device)[0].detach(), labels + 1 + loss.labels.max() if loss.filled else labels + size
+            )
         loss.eval()
     else:
         loss = SmoothAPLoss(TAU)
@@ -89,22 +96,49 @@ def rows(tiny: bool = False):
     small, large, repeat = (16, 32, 2) if tiny else (384, 4096, 9)
     name = f"forward + backward, B = {small}"
     if wanted(f"{name}, against the cubic kind") or wanted(f"{name}, against pytorch-metric-learning"):
-        times = race({"ours": step("ours", small), "product": step("product", small), "pytorch-metric-learning": step("pytorch-metric-learning", small),
-                      "cubic": step("cubic", small)}, repeat)
+        times = race(
+            {
+                "ours": step("ours", small),
+                "product": step("product", small),
+                "pytorch-metric-learning": step("pytorch-metric-learning", small),
+                "cubic": step("cubic", small),
+            },
+            repeat,
+        )
         config = {"B": small, "D": 512, "per_class": PER_CLASS, "tau": TAU, "repeat": repeat}
         yield Row(f"{name}, against the cubic kind", times["cubic"] / times["ours"], "times faster", ">= 350",
                   {who: times[who] for who in ("ours", "cubic", "product")}, config)
-        yield Row(f"{name}, against pytorch-metric-learning", times["pytorch-metric-learning"] / times["ours"], "times faster", ">= 170",
-                  {who: times[who] for who in ("ours", "pytorch-metric-learning")}, config)
+        yield Row(
+            f"{name}, against pytorch-metric-learning",
+            times["pytorch-metric-learning"] / times["ours"],
+            "times faster",
+            ">= 170",
+            {who: times[who] for who in ("ours", "pytorch-metric-learning")},
+            config,
+        )
     name = f"forward + backward, B = {large}, against its own matrix product"
     if wanted(name):
         times = race({"ours": step("ours", large), "product": step("product", large)}, repeat)
-        yield Row(name, times["ours"] / times["product"], "times the product's time", "<= 5", times, {"B": large, "D": 512, "repeat": repeat})
+        yield Row(
+            name,
+            times["ours"] / times["product"],
+            "times the product's time",
+            "<= 5",
+            times,
+            {"B": large, "D": 512, "repeat": repeat},
+        )
     for size, kind, target in ((large, "ours", "< 4"), (small, "ours", ""), (small, "cubic", ""))[:1 if tiny else 3]:
         name = f"peak memory, B = {size}, {kind}"
         if wanted(name):
             extra = peak_memory("benchmarks.losses:prepare", kind=kind, size=size)
-            yield Row(name, extra / (4 * size**2), "B² floats", target, config={"B": size, "bytes": extra}, note=f"{extra / 1e6:,.0f} MB")
+            yield Row(
+                name,
+                extra / (4 * size**2),
+                "B² floats",
+                target,
+                config={"B": size, "bytes": extra},
+                note=f"{extra / 1e6:,.0f} MB",
+            )
     for size in (small, large):
         name = f"inner loop alone, B = {size}, torch operations against a numba kernel"
         if wanted(name):
@@ -113,14 +147,22 @@ def rows(tiny: bool = False):
         name = f"forward + backward, B = {small}, memory of {length} embeddings"
         if wanted(name):
             times = race({"batch alone": step("ours", small), "with memory": step(f"memory {length}", small)}, repeat)
-            yield Row(name, times["with memory"] / times["batch alone"], "times the batch alone", times=times, config={"B": small, "memory": length},
-                      note=f"{length // small + 1} times the gallery")
+            yield Row(
+                name,
+                times["with memory"] / times["batch alone"],
+                "times the batch alone",
+                times=times,
+                config={"B": small, "memory": length},
+                note=f"{length // small + 1} times the gallery",
+            )
     for size in (16, 32) if tiny else (64, 128, 256, 512, 1024, 2048, 4096):
         name = f"scaling, B = {size}"
         if wanted(name):
             kinds = ["ours", "product"] + ["pytorch-metric-learning", "cubic"] * (size <= 256)
             times = race({kind: step(kind, size) for kind in kinds}, 2 if tiny else 5)
-            yield Row(name, times["ours"] / times["product"], "times the product's time", "", times, {"B": size, "D": 512})
+            yield Row(
+                name, times["ours"] / times["product"], "times the product's time", "", times, {"B": size, "D": 512}
+            )
     yield from cuda_rows(tiny)
 
 
@@ -134,9 +176,21 @@ def inner_loop(name: str, size: int, repeat: int) -> Row:
     start = time.perf_counter()
     closed_form(scores[:8], relevance[:8], TAU)
     compiling = time.perf_counter() - start
-    times = race({"torch": lambda: torch_closed_form(scores, relevance, TAU, None, True), "numba": lambda: closed_form(scores, relevance, TAU)}, repeat)
-    return Row(name, times["torch"] / times["numba"], "times the kernel's time", times=times, config={"B": size, "first_call_seconds": compiling},
-               note=f"numba's first call takes {compiling:.1f} s" if compiling > 0.1 else "")
+    times = race(
+        {
+            "torch": lambda: torch_closed_form(scores, relevance, TAU, None, True),
+            "numba": lambda: closed_form(scores, relevance, TAU),
+        },
+        repeat,
+    )
+    return Row(
+        name,
+        times["torch"] / times["numba"],
+        "times the kernel's time",
+        times=times,
+        config={"B": size, "first_call_seconds": compiling},
+        note=f"numba's first call takes {compiling:.1f} s" if compiling > 0.1 else "",
+    )
 
 
 def cuda_rows(tiny: bool):
@@ -153,14 +207,28 @@ def cuda_rows(tiny: bool):
     for size, name in names.items():
         if wanted(name):
             loss, network = _seconds(step("ours", size, "cuda")), _seconds(resnet_step(size))
-            yield Row(name, 100 * loss / network, "%", "< 1" if size == 384 else "", {"loss": loss, "ResNet-50 step": network}, {"B": size})
+            yield Row(
+                name,
+                100 * loss / network,
+                "%",
+                "< 1" if size == 384 else "",
+                {"loss": loss, "ResNet-50 step": network},
+                {"B": size},
+            )
     if wanted(huge):
         call = step("ours", 16384, "cuda")
         step("ours", 64, "cuda")()
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         seconds = _seconds(call, repeat=3)
-        yield Row(huge, (torch.cuda.max_memory_allocated() - before) / 1e9, "GB", "< 8", {"ours": seconds}, {"B": 16384, "D": 512})
+        yield Row(
+            huge,
+            (torch.cuda.max_memory_allocated() - before) / 1e9,
+            "GB",
+            "< 8",
+            {"ours": seconds},
+            {"B": 16384, "D": 512},
+        )
 
 
 def resnet_step(size: int):
@@ -201,8 +269,12 @@ def figures(rows: list[dict]) -> dict:
 
     from smoothap_nb.show.figures import role
 
-    looks = {"ours": ("smooth_ap", "this package"), "product": ("exact", "matrix product alone"), "cubic": ("rambo", "cubic kind"),
-             "pytorch-metric-learning": ("fast_ap", "pytorch-metric-learning")}
+    looks = {
+        "ours": ("smooth_ap", "this package"),
+        "product": ("exact", "matrix product alone"),
+        "cubic": ("rambo", "cubic kind"),
+        "pytorch-metric-learning": ("fast_ap", "pytorch-metric-learning"),
+    }
     series = [row for row in rows if row["name"].startswith("scaling") and row["value"] is not None]
     if not series:
         return {}
@@ -210,9 +282,21 @@ def figures(rows: list[dict]) -> dict:
     for who, (look, label) in looks.items():
         points = [(row["config"]["B"], row["times"][who]) for row in series if who in row["times"]]
         ax.plot(*zip(*points), marker="o", markersize=4, **role(look))
-        ax.annotate(label, points[-1], xytext=(6, 5 if who == "cubic" else -5 if points[-1][0] < series[-1]["config"]["B"] else 0),
-                    textcoords="offset points", va="center", fontsize=9)
+        ax.annotate(
+            label,
+            points[-1],
+            xytext=(6, 5 if who == "cubic" else -5 if points[-1][0] < series[-1]["config"]["B"] else 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+        )
     ax.set(xscale="log", yscale="log", xlabel="batch size B", ylabel="seconds, forward + backward")
     ax.set_xlim(0.7 * series[0]["config"]["B"], 8 * series[-1]["config"]["B"])
-    return {"scaling": (figure, "time against batch size: from a thousand images on the loss costs two to three matrix products, the cubic implementations "
-                                "leave the picture at a few hundred images")}
+    return {
+        "scaling": (
+            figure,
+            "time against batch size: from a thousand images on the loss costs two to three matrix products, the cubic "
+            "implementations "
+            "leave the picture at a few hundred images",
+        )
+    }

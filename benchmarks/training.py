@@ -1,6 +1,9 @@
-"""What the training engine adds to a step beside the network, the loss and the data: batch plan, prefetching, schedule, log, progress
-bar, signals. A small network and pictures that lie ready make the rest visible; the bare loop calls the same network, loss and optimiser.
-The times of the first two rows are of 300 steps. Gradient caching is measured against the direct step of the same batch: a second forward pass is its price."""
+"""What the training engine adds to a step beside the network, the loss and the data: batch plan, prefetching,
+schedule, log, progress
+bar, signals. A small network and pictures that lie ready make the rest visible; the bare loop calls the same network,
+loss and optimiser.
+The times of the first two rows are of 300 steps. Gradient caching is measured against the direct step of the same
+batch: a second forward pass is its price."""
 
 from __future__ import annotations
 
@@ -48,11 +51,21 @@ class Ready:
 
 def engine(folder: Path, steps: int):
     "A training of the small network, ready for its first step."
-    experiment = experiment_from_dict({"name": "overhead", "checkpoint_every": 10**6, "data": {"size": 16}, "model": {"backbone": "resnet18", "dim": 64, "stem": "small"},
-                                       "optim": {"steps": steps, "precision": "float32"}})
+    experiment = experiment_from_dict(
+        {
+            "name": "overhead",
+            "checkpoint_every": 10**6,
+            "data": {"size": 16},
+            "model": {"backbone": "resnet18", "dim": 64, "stem": "small"},
+            "optim": {"steps": steps, "precision": "float32"},
+        }
+    )
     training = T.prepare(experiment, T.open_run(folder, experiment), torch.device("cpu"))
     training.model = training.forward = Small(experiment.model)
-    training.optimizers, training.data = optimizers_for(training.model, training.loss, experiment.optim), Ready(training.data)
+    training.optimizers, training.data = (
+        optimizers_for(training.model, training.loss, experiment.optim),
+        Ready(training.data),
+    )
     return training
 
 
@@ -72,28 +85,79 @@ def rows(tiny: bool):
             plain, made = engine(Path(tmp) / "plain", steps), iter(range(10**6))
 
             def whole(tensorboard):
-                "All steps through `fit`, in a new folder; `prepare` reads the glyphs and is not timed, and a checkpoint is a matter of the disk."
+                """All steps through `fit`, in a new folder; `prepare` reads the glyphs and is not timed, and a
+                checkpoint is a matter of the disk.
+                """
                 again = copy.copy(plain)
                 again.run, again.save = Path(tmp) / f"run-{next(made)}", lambda together=True: None
                 again.run.mkdir()
                 T.fit(again, progress=False, tensorboard=tensorboard)
 
             batches = [plain.fetch(step)[:2] for step in range(steps)]
-            times = race({"bare": lambda: bare(plain, batches), "engine": lambda: whole(False), "engine, TensorBoard": lambda: whole(True)}, repeat=repeat)
+            times = race(
+                {
+                    "bare": lambda: bare(plain, batches),
+                    "engine": lambda: whole(False),
+                    "engine, TensorBoard": lambda: whole(True),
+                },
+                repeat=repeat,
+            )
             config = {"steps": steps, "batch": "28 x 4", "network": "linear, 256 to 64"}
-            yield Row("the engine's own work in a step", 1e3 * (times["engine"] - times["bare"]) / steps, "ms", "<= 2", times, config,
-                      "a line of the log every 10 steps; no checkpoint")
-            yield Row("the same with TensorBoard", 1e3 * (times["engine, TensorBoard"] - times["bare"]) / steps, "ms", "<= 2", times, config)
+            yield Row(
+                "the engine's own work in a step",
+                1e3 * (times["engine"] - times["bare"]) / steps,
+                "ms",
+                "<= 2",
+                times,
+                config,
+                "a line of the log every 10 steps; no checkpoint",
+            )
+            yield Row(
+                "the same with TensorBoard",
+                1e3 * (times["engine, TensorBoard"] - times["bare"]) / steps,
+                "ms",
+                "<= 2",
+                times,
+                config,
+            )
         if wanted("gradient caching against the direct step"):
             size, classes = (32, 8) if tiny else (64, 24)
-            experiments = {name: experiment_from_dict({"name": "cached", "data": {"size": size}, "batch": {"classes": classes, "images": 4, "micro": micro},
-                                                       "model": {"backbone": "resnet18", "dim": 64, "batch_norm": "frozen_statistics"}, "optim": {"precision": "float32"}})
-                           for name, micro in (("direct", 0), ("cached", 16))}
-            ready = {name: T.prepare(e, T.open_run(Path(tmp) / f"micro-{name}", e), torch.device("cpu")) for name, e in experiments.items()}
+            experiments = {
+                name: experiment_from_dict(
+                    {
+                        "name": "cached",
+                        "data": {"size": size},
+                        "batch": {"classes": classes, "images": 4, "micro": micro},
+                        "model": {"backbone": "resnet18", "dim": 64, "batch_norm": "frozen_statistics"},
+                        "optim": {"precision": "float32"},
+                    }
+                )
+                for name, micro in (("direct", 0), ("cached", 16))
+            }
+            ready = {
+                name: T.prepare(e, T.open_run(Path(tmp) / f"micro-{name}", e), torch.device("cpu"))
+                for name, e in experiments.items()
+            }
             images, labels, _ = ready["direct"].fetch(0)
-            times = race({name: lambda training=training: T.advance(training, images, labels) for name, training in ready.items()}, repeat=repeat)
-            yield Row("gradient caching against the direct step", times["cached"] / times["direct"], "times the step", "", times,
-                      {"batch": len(images), "at a time": 16, "network": "resnet18", "size": size}, "about 4/3 is expected: one more forward pass")
-    for name in ("ResNet-50, 224 px, bf16, batch 384: share of a bare loop's pictures per second, from the decoded cache",
-                 "the same from JPEG files", "gradient caching, batch 4,096 of 224 px on ResNet-50: peak GB"):
+            times = race(
+                {
+                    name: lambda training=training: T.advance(training, images, labels)
+                    for name, training in ready.items()
+                },
+                repeat=repeat,
+            )
+            yield Row(
+                "gradient caching against the direct step",
+                times["cached"] / times["direct"],
+                "times the step",
+                "",
+                times,
+                {"batch": len(images), "at a time": 16, "network": "resnet18", "size": size},
+                "about 4/3 is expected: one more forward pass",
+            )
+    for name in (
+        "ResNet-50, 224 px, bf16, batch 384: share of a bare loop's pictures per second, from the decoded cache",
+        "the same from JPEG files",
+        "gradient caching, batch 4,096 of 224 px on ResNet-50: peak GB",
+    ):
         yield not_run(name, "needs a CUDA device: python -m benchmarks.gpu_suite")

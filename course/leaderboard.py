@@ -1,13 +1,19 @@
-"""The leaderboard of the research project (set 8): run every submitted recipe again, under the budget, and rank by what comes out.
+"""The leaderboard of the research project (set 8): run every submitted recipe again, under the budget, and rank by
+what comes out.
 
     python course/leaderboard.py [course/submitted] [--out course/leaderboard.md] [--seeds 2] [--secret 20250101]
 
-Reads STUDENT/set8_research_project/submission.json, a recipe of settings in plain JSON. Nothing that a student hands in is executed or unpickled.
+Reads STUDENT/set8_research_project/submission.json, a recipe of settings in plain JSON. Nothing that a student hands in
+is executed or unpickled.
 
-Why recipes and not embeddings: the labels of all glyphs are public (they are Unicode names), so perfect embeddings can be made without a network, and
-a budget can only be checked by whoever holds the clock. The board trains each recipe itself, in a process of its own with a limit on time and
-memory, on seeds and distortions of its own, and ranks the *test* characters, which the problem set never shows. Nobody gains by a lucky seed.
-With --embeddings it also lists embeddings.safetensors (a tensor "embeddings", one row per picture of `held_out("test", secret)`), measured anew from the
+Why recipes and not embeddings: the labels of all glyphs are public (they are Unicode names), so perfect embeddings
+    can be made without a network, and
+a budget can only be checked by whoever holds the clock. The board trains each recipe itself, in a process of its own
+with a limit on time and
+memory, on seeds and distortions of its own, and ranks the *test* characters, which the problem set never shows. Nobody
+gains by a lucky seed.
+With --embeddings it also lists embeddings.safetensors (a tensor "embeddings", one row per picture of `held_out("test",
+secret)`), measured anew from the
 rows; that list is for methods that no recipe can express, it stands apart, and it proves nothing about who made them.
 
 Results are kept in a JSON file beside the board: a recipe that was run before is not run again.
@@ -36,7 +42,14 @@ def fingerprint(recipe: dict, secret: int, seeds: int) -> str:
     import smoothap_nb
     import torch
 
-    parts = [json.dumps(recipe, sort_keys=True), str(secret), str(seeds), (HERE / "source" / SET / "project.py").read_text(), smoothap_nb.__version__, torch.__version__]
+    parts = [
+        json.dumps(recipe, sort_keys=True),
+        str(secret),
+        str(seeds),
+        (HERE / "source" / SET / "project.py").read_text(),
+        smoothap_nb.__version__,
+        torch.__version__,
+    ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
@@ -52,20 +65,42 @@ def run_recipe(recipe: dict, secret: int, seeds: int) -> dict:
 
 
 def run_limited(recipe: dict, secret: int, seeds: int, seconds: int) -> dict:
-    "`run_recipe` in another process with a limit on CPU time, wall time and memory; an `error` where it does not end well."
+    """`run_recipe` in another process with a limit on CPU time, wall time and memory; an `error` where it does not end
+    well.
+    """
     def limits():
         import resource
 
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))
-    words = [sys.executable, str(Path(__file__).resolve()), "--one", json.dumps(recipe), "--secret", str(secret), "--seeds", str(seeds)]
+
+    words = [
+        sys.executable,
+        str(Path(__file__).resolve()),
+        "--one",
+        json.dumps(recipe),
+        "--secret",
+        str(secret),
+        "--seeds",
+        str(seeds),
+    ]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=3 * seconds, preexec_fn=limits if os.name == "posix" else None,
-                              env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=3 * seconds,
+            preexec_fn=limits if os.name == "posix" else None,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        )
     except subprocess.TimeoutExpired:
         return {"error": f"took more than {3 * seconds} s"}
     if done.returncode:
-        return {"error": f"took more than {seconds} s of CPU time" if done.returncode in (-9, -24) else (done.stderr.strip().splitlines() or ["it stopped"])[-1][:200]}
+        return {
+            "error": f"took more than {seconds} s of CPU time"
+            if done.returncode in (-9, -24)
+            else (done.stderr.strip().splitlines() or ["it stopped"])[-1][:200]
+        }
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -96,7 +131,9 @@ def read_embeddings(path: Path, rows: int):
     return found
 
 
-def collect(folder: Path, secret: int, seeds: int, seconds: int, cache: Path, with_embeddings: bool, say=print) -> list[dict]:
+def collect(
+    folder: Path, secret: int, seeds: int, seconds: int, cache: Path, with_embeddings: bool, say=print
+) -> list[dict]:
     "One entry per student: what was claimed, what came out, or why it could not be run."
     import project
 
@@ -116,12 +153,17 @@ def collect(folder: Path, secret: int, seeds: int, seconds: int, cache: Path, wi
             recipe = (place / "submission.json").exists()
             rows = with_embeddings and (place / "embeddings.safetensors").exists()
             if not recipe and not rows:
-                raise project.RecipeError("no submission.json beside the notebook: run the last cell of task 4 and hand the file in")
+                raise project.RecipeError(
+                    "no submission.json beside the notebook: run the last cell of task 4 and hand the file in"
+                )
             if recipe:
                 sent = project.read_submission(place / "submission.json")
                 key = fingerprint(sent["recipe"], secret, seeds)
                 if key not in known:
-                    say(f"{home.name}: training, {project.cost(sent['recipe']) / 1e9:.0f} billion multiply-adds × {seeds} seeds")
+                    say(
+                        f"{home.name}: training, {project.cost(sent['recipe']) / 1e9:.0f} billion multiply-adds × "
+                        f"{seeds} seeds"
+                    )
                     found = run_limited(sent["recipe"], secret, seeds, seconds)
                     if "error" not in found:  # a failure may be the machine's: try again next time
                         known[key] = found
@@ -133,7 +175,9 @@ def collect(folder: Path, secret: int, seeds: int, seconds: int, cache: Path, wi
                           "changed": {k: v for k, v in sent["recipe"].items() if v != project.BASELINE[k]}}
             if rows:
                 _, labels = project.held_out("test", secret)
-                entry["from_embeddings"] = float(project.ap_per_query(read_embeddings(place / "embeddings.safetensors", len(labels)), labels).mean())
+                entry["from_embeddings"] = float(
+                    project.ap_per_query(read_embeddings(place / "embeddings.safetensors", len(labels)), labels).mean()
+                )
         except project.RecipeError as error:
             entry["error"] = str(error)
         except Exception as error:  # one submission must not take the board down
@@ -151,20 +195,46 @@ def _text(words) -> str:
 def board(entries: list[dict], seeds: int) -> str:
     "The page, in Markdown."
     ranked = sorted((e for e in entries if "mAP" in e), key=lambda e: -e["mAP"])
-    lines = ["# Leaderboard", "", f"Test characters, mean over {seeds} seed{'s' * (seeds > 1)} of the board. In brackets lowest to highest. There are three times as many "
-             "pictures as in the validation split of the problem set, so mAP is lower here than claimed (lesson 02, *A mini-batch flatters*).", "",
-             "| place | name | mAP | claimed (validation) | billion multiply-adds | CPU seconds | changed |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "# Leaderboard",
+        "",
+        f"Test characters, mean over {seeds} seed{'s' * (seeds > 1)} of the board. In brackets lowest to highest. "
+        f"There are three times as many "
+        "pictures as in the validation split of the problem set, so mAP is lower here than claimed (lesson 02, *A "
+        "mini-batch flatters*).",
+        "",
+        "| place | name | mAP | claimed (validation) | billion multiply-adds | CPU seconds | changed |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for place, e in enumerate(ranked, 1):
         spread = f"{e['mAP']:.3f} ({min(e['values']):.3f} to {max(e['values']):.3f})"
         changed = ", ".join(f"{k} {v}" for k, v in e["changed"].items()) or "nothing"
-        lines.append(f"| {place} | {_text(e['name'])} ({_text(e['student'])}) | {spread} | {e['claim']:.3f} | {e['cost'] / 1e9:.0f} | {e['cpu_seconds'] / len(e['values']):.0f} | {_text(changed)} |")
+        lines.append(
+            f"| {place} | {_text(e['name'])} ({_text(e['student'])}) | {spread} | {e['claim']:.3f} | "
+            f"{e['cost'] / 1e9:.0f} | {e['cpu_seconds'] / len(e['values']):.0f} | {_text(changed)} |"
+        )
     free = sorted((e for e in entries if "from_embeddings" in e), key=lambda e: -e["from_embeddings"])
     if free:
-        lines += ["", "## Embeddings handed in", "", "Measured from the rows; nobody has checked how they were made, and the labels are public.", "", "| name | mAP |", "|---|---|"]
+        lines += [
+            "",
+            "## Embeddings handed in",
+            "",
+            "Measured from the rows; nobody has checked how they were made, and the labels are public.",
+            "",
+            "| name | mAP |",
+            "|---|---|",
+        ]
         lines += [f"| {_text(e['name'])} | {e['from_embeddings']:.3f} |" for e in free]
     failed = [e for e in entries if "error" in e]
     if failed:
-        lines += ["", "## Not run", "", "| who | why |", "|---|---|", *(f"| {_text(e['student'])} | {_text(e['error'])} |" for e in failed)]
+        lines += [
+            "",
+            "## Not run",
+            "",
+            "| who | why |",
+            "|---|---|",
+            *(f"| {_text(e['student'])} | {_text(e['error'])} |" for e in failed),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -173,9 +243,18 @@ def main(arguments=None) -> int:
     parser.add_argument("submitted", nargs="?", default=HERE / "submitted", type=Path)
     parser.add_argument("--out", default=HERE / "leaderboard.md", type=Path)
     parser.add_argument("--seeds", default=2, type=int, help="trainings of each recipe (default 2)")
-    parser.add_argument("--secret", default=20250101, type=int, help="first seed of trainings, and seed of the distortions: keep your own to yourself")
-    parser.add_argument("--seconds", default=900, type=int, help="CPU seconds that one recipe may take, all seeds together")
-    parser.add_argument("--embeddings", action="store_true", help="list embeddings.safetensors too, in a table of their own")
+    parser.add_argument(
+        "--secret",
+        default=20250101,
+        type=int,
+        help="first seed of trainings, and seed of the distortions: keep your own to yourself",
+    )
+    parser.add_argument(
+        "--seconds", default=900, type=int, help="CPU seconds that one recipe may take, all seeds together"
+    )
+    parser.add_argument(
+        "--embeddings", action="store_true", help="list embeddings.safetensors too, in a table of their own"
+    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.seeds < 1 or given.secret < 0:
@@ -183,7 +262,9 @@ def main(arguments=None) -> int:
     if given.one:
         print(json.dumps(run_recipe(json.loads(given.one), given.secret, given.seeds)))
         return 0
-    entries = collect(given.submitted, given.secret, given.seeds, given.seconds, given.out.with_suffix(".json"), given.embeddings)
+    entries = collect(
+        given.submitted, given.secret, given.seeds, given.seconds, given.out.with_suffix(".json"), given.embeddings
+    )
     if not entries:
         print(f"no submissions in {given.submitted}: it needs STUDENT/{SET}/submission.json", file=sys.stderr)
         return 1

@@ -1,4 +1,6 @@
-"nbgrader's settings for this course; also read by `nbgrader formgrade` and by plain `nbgrader` commands given in this folder."
+"""nbgrader's settings for this course; also read by `nbgrader formgrade` and by plain `nbgrader` commands given in
+this folder.
+"""
 
 import os
 import sys

@@ -1,7 +1,9 @@
 """Where a student's code runs when it is graded: a kernel inside bubblewrap, and nbgrader outside.
 
-Inside there is no network, a system to read but not to write, nothing of the course but the answer's own helper files, and a
-folder in memory. A watchdog ends kernels that take too much memory, time or space. nbgrader talks to the kernel through sockets in a
+Inside there is no network, a system to read but not to write, nothing of the course but the answer's own helper files,
+and a
+folder in memory. A watchdog ends kernels that take too much memory, time or space. nbgrader talks to the kernel through
+sockets in a
 folder made for it alone; marks, feedback and gradebook are written by nbgrader, outside.
 """
 
@@ -27,12 +29,22 @@ from jupyter_core.utils import run_sync
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbconvert.preprocessors import ClearMetadataPreprocessor
 from nbgrader.preprocessors import (
-    AssignLatePenalties, CheckCellMetadata, ClearOutput, DeduplicateIds, Execute, IgnorePattern, LimitOutput, NbGraderPreprocessor,
-    OverwriteCells, OverwriteKernelspec, SaveAutoGrades,
+    AssignLatePenalties,
+    CheckCellMetadata,
+    ClearOutput,
+    DeduplicateIds,
+    Execute,
+    IgnorePattern,
+    LimitOutput,
+    NbGraderPreprocessor,
+    OverwriteCells,
+    OverwriteKernelspec,
+    SaveAutoGrades,
 )
 
 MB = 1 << 20
-LIMITS = {"cell": 30, "notebook": 240, "memory": 3000 * MB, "folder": 64 * MB, "output": MB, "processes": 200}  # seconds and bytes
+# seconds and bytes
+LIMITS = {"cell": 30, "notebook": 240, "memory": 3000 * MB, "folder": 64 * MB, "output": MB, "processes": 200}
 SLOW_SETS = {"set8_research_project": {"cell": 240, "notebook": 600}}
 HOME = "/home/student"
 
@@ -47,15 +59,31 @@ def why_not() -> str:
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed (Debian and Ubuntu: apt-get install bubblewrap)"
     with tempfile.TemporaryDirectory() as sockets:
-        done = subprocess.run([*command(sockets, None), sys.executable, "-c", "import ipykernel, torch"], capture_output=True, text=True)
-    return "" if done.returncode == 0 else f"bubblewrap is installed but cannot start Python: {done.stderr.strip()[-600:]}"
+        done = subprocess.run(
+            [*command(sockets, None), sys.executable, "-c", "import ipykernel, torch"], capture_output=True, text=True
+        )
+    return (
+        "" if done.returncode == 0 else f"bubblewrap is installed but cannot start Python: {done.stderr.strip()[-600:]}"
+    )
 
 
 def command(sockets: str, folder: str | None, limits: dict = LIMITS) -> list[str]:
-    "The beginning of a command line: what follows it runs inside. `sockets` stays writable, the files of `folder` can be read in the home."
+    """The beginning of a command line: what follows it runs inside. `sockets` stays writable, the files of `folder`
+    can be read in the home.
+    """
     package = Path(importlib.util.find_spec("smoothap_nb").submodule_search_locations[0]).resolve()
-    seen = ["/usr", "/etc/ld.so.cache", "/etc/localtime", "/etc/fonts", "/etc/alternatives", sys.prefix, sys.base_prefix,
-            os.path.realpath(sys.base_prefix), *site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
+    seen = [
+        "/usr",
+        "/etc/ld.so.cache",
+        "/etc/localtime",
+        "/etc/fonts",
+        "/etc/alternatives",
+        sys.prefix,
+        sys.base_prefix,
+        os.path.realpath(sys.base_prefix),
+        *site.getsitepackages(),
+        *([site.getusersitepackages()] if site.ENABLE_USER_SITE else []),
+    ]
     words = ["bwrap", "--die-with-parent", "--unshare-all", "--clearenv", "--proc", "/proc", "--dev", "/dev"]
     for path in dict.fromkeys(seen):
         words += ["--ro-bind-try", path, path]
@@ -70,19 +98,40 @@ def command(sockets: str, folder: str | None, limits: dict = LIMITS) -> list[str
     for path in sorted(Path(folder).rglob("*")) if folder else []:  # not the notebook: it holds the hidden tests
         if path.is_file() and not path.is_symlink() and path.suffix != ".ipynb":
             words += ["--ro-bind", str(path), f"{HOME}/{path.relative_to(folder)}"]
-    for path in Path(os.environ.get("SMOOTHAP_DATA") or "~/.cache/smoothap_nb").expanduser().glob("glyphs-*.safetensors"):  # drawn once, read by all
+    # drawn once, read by all
+    for path in (
+        Path(os.environ.get("SMOOTHAP_DATA") or "~/.cache/smoothap_nb").expanduser().glob("glyphs-*.safetensors")
+    ):
         words += ["--ro-bind", str(path.resolve()), f"{HOME}/.cache/smoothap_nb/{path.name}"]
-    for name, value in {"HOME": HOME, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONPATH": str(package.parent),
-                        "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "SMOOTHAP_GRADING": "1"}.items():
+    for name, value in {
+        "HOME": HOME,
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": str(package.parent),
+        "OMP_NUM_THREADS": "1",
+        "MPLBACKEND": "agg",
+        "SMOOTHAP_GRADING": "1",
+    }.items():
         words += ["--setenv", name, value]
-    return [*words, "--chdir", HOME, "--", "prlimit", f"--data={limits['memory']}", f"--fsize={limits['folder']}", "--core=0", "--"]
+    return [
+        *words,
+        "--chdir",
+        HOME,
+        "--",
+        "prlimit",
+        f"--data={limits['memory']}",
+        f"--fsize={limits['folder']}",
+        "--core=0",
+        "--",
+    ]
 
 
 class SandboxedKernel(AsyncKernelManager):
     "A kernel manager whose kernels live in a sandbox and are reached through sockets in a folder of their own."
 
     def __init__(self, **keywords):
-        self.sockets, self.limits = tempfile.mkdtemp(prefix="kernel-"), LIMITS  # short: a socket's path has at most 107 letters
+        # short: a socket's path has at most 107 letters
+        self.sockets, self.limits = tempfile.mkdtemp(prefix="kernel-"), LIMITS
         super().__init__(transport="ipc", connection_file=f"{self.sockets}/k.json", **keywords)
         self.context.setsockopt(zmq.MAXMSGSIZE, 8 * MB)  # whoever prints more at once is cut off
 
@@ -111,7 +160,9 @@ class SandboxedKernel(AsyncKernelManager):
 
 
 class SandboxedExecute(Execute):
-    "nbgrader's execution in a sandboxed kernel. If the kernel is stopped, what was answered before keeps its marks, and the feedback says why."
+    """nbgrader's execution in a sandboxed kernel. If the kernel is stopped, what was answered before keeps its marks,
+    and the feedback says why.
+    """
 
     def __init__(self, *args, **keywords):
         super().__init__(*args, **keywords)
@@ -120,7 +171,10 @@ class SandboxedExecute(Execute):
     def preprocess(self, nb, resources, km=None):
         self.limits = {**LIMITS, **SLOW_SETS.get(resources["nbgrader"]["assignment"], {})}
         self.timeout, self.stopped, self.reason, self.sockets = self.limits["cell"], False, "", ""
-        self.timeout_func = lambda cell: self.limits["notebook" if cell.metadata.get("nbgrader", {}).get("grade_id") == "setup" else "cell"]  # importing torch may take long
+        # importing torch may take long
+        self.timeout_func = lambda cell: self.limits[
+            "notebook" if cell.metadata.get("nbgrader", {}).get("grade_id") == "setup" else "cell"
+        ]
         told = f"Stopped: this cell took more than {self.timeout} s. Is there a loop that does not end?"
         self.error_on_timeout = {"ename": "Stopped", "evalue": told, "traceback": [told]}
         try:
@@ -154,12 +208,17 @@ class SandboxedExecute(Execute):
                 return await super().async_execute_cell(cell, cell_index, **keywords)
             except (DeadKernelError, CellTimeoutError) as error:
                 self.stopped = True
-                self.reason = self.reason or ("it did not answer" if isinstance(error, CellTimeoutError) else "its Python ended")
+                self.reason = self.reason or (
+                    "it did not answer" if isinstance(error, CellTimeoutError) else "its Python ended"
+                )
                 self.km.provisioner.process.kill() if self.km.provisioner.process else None
                 cell.setdefault("outputs", [])
         if cell.cell_type == "code" and cell.source.strip():
             told = f"Grading this notebook stopped: {self.reason}. Cells from here on were not run."
-            cell.outputs = [*cell.get("outputs", []), nbformat.v4.new_output("error", ename="Stopped", evalue=told, traceback=[told])]
+            cell.outputs = [
+                *cell.get("outputs", []),
+                nbformat.v4.new_output("error", ename="Stopped", evalue=told, traceback=[told]),
+            ]
         return cell
 
     execute_cell = run_sync(async_execute_cell)
@@ -171,7 +230,11 @@ class SandboxedExecute(Execute):
             if self._room < 0:
                 return None
         elif msg["msg_type"] == "error":
-            msg["content"] = {**msg["content"], "evalue": msg["content"]["evalue"][:10_000], "traceback": [t[:10_000] for t in msg["content"]["traceback"][:100]]}
+            msg["content"] = {
+                **msg["content"],
+                "evalue": msg["content"]["evalue"][:10_000],
+                "traceback": [t[:10_000] for t in msg["content"]["traceback"][:100]],
+            }
         elif msg["msg_type"].startswith("comm"):
             return None
         return super().process_message(msg, cell, cell_index)
@@ -181,14 +244,20 @@ class RestoreCells(NbGraderPreprocessor):
     "Puts back locked cells (imports, tests) that a student has deleted."
 
     def preprocess(self, nb, resources):
-        course, name, notebook = Path(self.config.CourseDirectory.root), resources["nbgrader"]["assignment"], resources["nbgrader"]["notebook"]
+        course, name, notebook = (
+            Path(self.config.CourseDirectory.root),
+            resources["nbgrader"]["assignment"],
+            resources["nbgrader"]["notebook"],
+        )
         source = nbformat.read(course / "source" / name / f"{notebook}.ipynb", as_version=4)
         place = 0
         for wanted in source.cells:
             grade_id = wanted.metadata.get("nbgrader", {}).get("grade_id")
             if grade_id is None:
                 continue
-            here = [n for n, cell in enumerate(nb.cells) if cell.metadata.get("nbgrader", {}).get("grade_id") == grade_id]
+            here = [
+                n for n, cell in enumerate(nb.cells) if cell.metadata.get("nbgrader", {}).get("grade_id") == grade_id
+            ]
             if here:
                 place = here[0] + 1
             elif wanted.metadata.nbgrader.locked:
@@ -199,12 +268,27 @@ class RestoreCells(NbGraderPreprocessor):
 
 def configure(c, root: str):
     "nbgrader's settings for the course in `root`."
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # nbgrader calls alembic by name
+    # nbgrader calls alembic by name
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     c.CourseDirectory.root, c.CourseDirectory.course_id = str(root), "smoothap"
     c.CourseDirectory.db_url = f"sqlite:///{root}/gradebook.db?timeout=120"  # two graders write to it
-    c.Autograde.sanitize_preprocessors = [ClearOutput, DeduplicateIds, OverwriteKernelspec, RestoreCells, OverwriteCells, CheckCellMetadata]
-    c.Autograde.autograde_preprocessors = [SandboxedExecute, IgnorePattern, ClearMetadataPreprocessor, LimitOutput, SaveAutoGrades,
-                                           AssignLatePenalties, CheckCellMetadata]
+    c.Autograde.sanitize_preprocessors = [
+        ClearOutput,
+        DeduplicateIds,
+        OverwriteKernelspec,
+        RestoreCells,
+        OverwriteCells,
+        CheckCellMetadata,
+    ]
+    c.Autograde.autograde_preprocessors = [
+        SandboxedExecute,
+        IgnorePattern,
+        ClearMetadataPreprocessor,
+        LimitOutput,
+        SaveAutoGrades,
+        AssignLatePenalties,
+        CheckCellMetadata,
+    ]
     c.LimitOutput.max_lines = 200
     c.HTMLExporter.sanitize_html = True
     return c

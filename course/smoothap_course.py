@@ -1,10 +1,12 @@
-"""Checks for the problem sets of smoothap_nb: they compare an answer with the right one and say, in words, what went wrong.
+"""Checks for the problem sets of smoothap_nb: they compare an answer with the right one and say, in words, what went
+wrong.
 
 The file lies beside every notebook of a set. It needs torch (or numpy) and nothing else, no nbgrader:
 
     check(f, *inputs, expect=value, see=("01", "A rank is a count"), mistakes={"argsort-once": another_value})
 
-calls `f(*inputs)`. Where the result is not `expect`, the message names the input, both values, the common mistake that leads to
+calls `f(*inputs)`. Where the result is not `expect`, the message names the input, both values, the common mistake that
+leads to
 just this wrong value if there is one, and the section of the lesson that explains it.
 """
 
@@ -17,41 +19,72 @@ from fractions import Fraction
 import torch
 
 LESSONS = {
-    "01": "01_ranking", "02": "02_average_precision", "03": "03_smooth_ap", "04": "04_gradient", "05": "05_blackbox", "06": "06_fastap",
-    "07": "07_hierarchical_ap", "07b": "07b_hierarchical_loss", "08": "08_surrogates", "10": "10_glyphs", "12": "12_sampling", "13": "13_models", "14": "14_training",
+    "01": "01_ranking",
+    "02": "02_average_precision",
+    "03": "03_smooth_ap",
+    "04": "04_gradient",
+    "05": "05_blackbox",
+    "06": "06_fastap",
+    "07": "07_hierarchical_ap",
+    "07b": "07b_hierarchical_loss",
+    "08": "08_surrogates",
+    "10": "10_glyphs",
+    "12": "12_sampling",
+    "13": "13_models",
+    "14": "14_training",
     "15": "15_evaluation",
 }
 WHERE = "https://github.com/smoothap-nb/smoothap_nb/blob/main/nbs/{}.ipynb"
 
 MISTAKES = {  # what people do, in the words that they read when they did it
-    "argsort-once": "ARGSORT ONCE: argsort says which item stands at each place. You want the place at which each item stands, the inverse of that "
-                    "permutation: call argsort a second time on the result, or count who is ahead.",
-    "zero-based": "RANKS FROM THE WRONG START: the counts are right and all off by one. Look again at which number the first place has in this task.",
-    "reversed": "THE ROW UPSIDE DOWN: the order is right and read from the wrong end. Look again at which end has the first place here.",
-    "ties-ahead": "TIES COUNTED AS AHEAD: you used >= where the task asks something else of an item with the same score.",
-    "ties-behind": "TIES COUNTED AS BEHIND: you used > where the task asks something else of an item with the same score.",
-    "self-counted": "j = i NOT MASKED: every item was compared with itself as well, and that comparison added something to its rank. Leave j = i out.",
-    "query-left-in": "THE QUERY LEFT IN: each query found itself in its own ranking, as its own first positive. Take it out of the gallery and of the positives.",
-    "batch-positives": "DIVIDED BY ALL POSITIVES OF THE BATCH: each query has its own number of positives, divide by that one and average afterwards.",
-    "overall-rank": "OVERALL RANK ABOVE THE LINE: numerator and denominator are the same rank, so every ratio is 1. Count only positives in the numerator.",
+    "argsort-once": "ARGSORT ONCE: argsort says which item stands at each place. You want the place at which each item "
+                    "stands, the inverse of that "
+    "permutation: call argsort a second time on the result, or count who is ahead.",
+    "zero-based": "RANKS FROM THE WRONG START: the counts are right and all off by one. Look again at which number the "
+                  "first place has in this task.",
+    "reversed": "THE ROW UPSIDE DOWN: the order is right and read from the wrong end. Look again at which end has the "
+                "first place here.",
+    "ties-ahead": "TIES COUNTED AS AHEAD: you used >= where the task asks something else of an item with the same "
+                  "score.",
+    "ties-behind": "TIES COUNTED AS BEHIND: you used > where the task asks something else of an item with the same "
+                   "score.",
+    "self-counted": "j = i NOT MASKED: every item was compared with itself as well, and that comparison added "
+                    "something to its rank. Leave j = i out.",
+    "query-left-in": "THE QUERY LEFT IN: each query found itself in its own ranking, as its own first positive. Take "
+                     "it out of the gallery and of the positives.",
+    "batch-positives": "DIVIDED BY ALL POSITIVES OF THE BATCH: each query has its own number of positives, divide by "
+                       "that one and average afterwards.",
+    "overall-rank": "OVERALL RANK ABOVE THE LINE: numerator and denominator are the same rank, so every ratio is 1. "
+                    "Count only positives in the numerator.",
     "sign": "THE DIFFERENCE THE WRONG WAY ROUND: D_ij is s_j - s_i, positive where the competitor j is ahead of i.",
     "tau-times": "MULTIPLIED BY TAU: the gap is divided by the temperature. A small tau makes the step steep.",
     "tau-forgotten": "TAU FORGOTTEN IN THE DERIVATIVE: the inner derivative of sigmoid(x / tau) is 1 / tau.",
-    "positives-only": "THE SECOND TERM LEFT OUT: the quotient rule has two terms, one for the numerator and one for the denominator.",
-    "lambda-scale": "LAMBDA ON THE WRONG SCALE: lambda belongs to ranks divided by their number; with integer ranks, or without that division, it is too large or "
-                    "too small by the size of the gallery.",
-    "max-for-min": "MAX FOR MIN: a lower bound of the step has to be cut off at 1 from above, min(..., 1); with max it climbs above the step.",
-    "gradient-sign": "THE GRADIENT'S SIGN TURNED: descent would push the positives away. An item whose large rank number hurts must come nearer.",
+    "positives-only": "THE SECOND TERM LEFT OUT: the quotient rule has two terms, one for the numerator and one for "
+                      "the denominator.",
+    "lambda-scale": "LAMBDA ON THE WRONG SCALE: lambda belongs to ranks divided by their number; with integer ranks, "
+                    "or without that division, it is too large or "
+    "too small by the size of the gallery.",
+    "max-for-min": "MAX FOR MIN: a lower bound of the step has to be cut off at 1 from above, min(..., 1); with max it "
+                   "climbs above the step.",
+    "gradient-sign": "THE GRADIENT'S SIGN TURNED: descent would push the positives away. An item whose large rank "
+                     "number hurts must come nearer.",
     "wrong-way": "MOVED THE WRONG WAY: the second ranking is that of scores + lambda g, hence of distances - lambda g.",
-    "both-signs": "THE RULE FOR SCORES: with distances the items move the other way, and the old ranks come first in the difference.",
-    "no-perturbation": "THE PERTURBATION LOST (detached, zeroed, much too small or never added): the second ranking is that of the very same list, so nothing changes.",
+    "both-signs": "THE RULE FOR SCORES: with distances the items move the other way, and the old ranks come first in "
+                  "the difference.",
+    "no-perturbation": "THE PERTURBATION LOST (detached, zeroed, much too small or never added): the second ranking is "
+                       "that of the very same list, so nothing changes.",
     "lambda-not-divided": "LAMBDA FORGOTTEN BELOW THE LINE: the change of the ranks is divided by lambda.",
-    "lambda-over-n": "LAMBDA ON THE WRONG SCALE, BY LITTLE: divided by n, the lesson's convention. A percentile has n - 1 steps.",
-    "lambda-too-far": "LAMBDA ON THE WRONG SCALE: the items were moved (n - 1) times too far. Lambda belongs to the numbers that leave the solver.",
-    "straight-through": "THE GRADIENT WENT STRAIGHT THROUGH: the rule ranks a second time, it does not hand the incoming gradient on.",
-    "margin-sign": "THE MARGIN'S SIGN TURNED: it made life easier for the positives. They must move away from the query, the negatives towards it.",
+    "lambda-over-n": "LAMBDA ON THE WRONG SCALE, BY LITTLE: divided by n, the lesson's convention. A percentile has n "
+                     "- 1 steps.",
+    "lambda-too-far": "LAMBDA ON THE WRONG SCALE: the items were moved (n - 1) times too far. Lambda belongs to the "
+                      "numbers that leave the solver.",
+    "straight-through": "THE GRADIENT WENT STRAIGHT THROUGH: the rule ranks a second time, it does not hand the "
+                        "incoming gradient on.",
+    "margin-sign": "THE MARGIN'S SIGN TURNED: it made life easier for the positives. They must move away from the "
+                   "query, the negatives towards it.",
     "positives-counted": "POSITIVES COUNTED AS COMPETITORS: r counts the negatives ahead, nobody else.",
-    "empty-queries": "QUERIES WITHOUT POSITIVES COUNTED AS 0: they have nothing to find and must be left out of the mean.",
+    "empty-queries": "QUERIES WITHOUT POSITIVES COUNTED AS 0: they have nothing to find and must be left out of the "
+                     "mean.",
 }
 
 
@@ -82,10 +115,17 @@ def check(function, *inputs, expect, see, on=None, mistakes=None, tol=1e-6, name
     problem = _difference(got, expect, tol)
     if problem:
         lines = [f"✗ {name}: {problem}", f"  on    {on}", f"  want  {_told(expect)}", f"  got   {_told(got)}"]
-        lines += [f"  This is what you get with {MISTAKES.get(key, key)}" for key, value in (mistakes or {}).items() if not _difference(got, value, tol)][:1]
+        lines += [
+            f"  This is what you get with {MISTAKES.get(key, key)}"
+            for key, value in (mistakes or {}).items()
+            if not _difference(got, value, tol)
+        ][:1]
         raise CheckFailed("\n".join(lines + [_read(see)])) from None
     if _difference(before, inputs, 0):
-        raise CheckFailed(f"✗ {name} changed its input in place; work on a copy: x.clone() of a tensor, list(x) of a list\n  on    {on}\n{_read(see)}") from None
+        raise CheckFailed(
+            f"✗ {name} changed its input in place; work on a copy: x.clone() of a tensor, list(x) of a list\n  on    "
+            f"{on}\n{_read(see)}"
+        ) from None
     print(f"✓ {name} on {on}")
 
 
@@ -109,7 +149,9 @@ def answer_of(function, *inputs, see, on=None, as_a=lambda value: value, name=No
     try:
         return as_a(got)
     except Exception:  # whatever an answer of another kind makes `as_a` raise
-        raise CheckFailed(f"✗ {name}: something else is asked for; this is a {type(got).__name__}: {_told(got)}\n{where}") from None
+        raise CheckFailed(
+            f"✗ {name}: something else is asked for; this is a {type(got).__name__}: {_told(got)}\n{where}"
+        ) from None
 
 
 def check_that(holds, says, see, on=None):
@@ -127,7 +169,9 @@ def _called(function, inputs, keywords, name, where, see):
     try:
         return function(*inputs, **keywords)
     except NotImplementedError:
-        raise CheckFailed(f"… {name} is not written yet: replace `raise NotImplementedError()` by your code.\n{_read(see)}") from None
+        raise CheckFailed(
+            f"… {name} is not written yet: replace `raise NotImplementedError()` by your code.\n{_read(see)}"
+        ) from None
     except Exception as error:
         raise CheckFailed(f"✗ {name} stopped with {type(error).__name__}: {error}\n{where}") from error
 
@@ -173,7 +217,9 @@ def _difference(got, want, tol) -> str:
     if isinstance(want, tuple):
         if not isinstance(got, (tuple, list)) or len(got) != len(want):
             return f"{len(want)} values are asked for"
-        return next((f"value {n}: {told}" for n, (g, w) in enumerate(zip(got, want), 1) if (told := _difference(g, w, tol))), "")
+        return next(
+            (f"value {n}: {told}" for n, (g, w) in enumerate(zip(got, want), 1) if (told := _difference(g, w, tol))), ""
+        )
     if isinstance(want, (str, bool, type(None))) or callable(want):
         return "" if got == want or got is want else "another answer is right"
     try:

@@ -23,7 +23,15 @@ _PUBLIC = {
     "losses.map_over_classes": ("MapLoss",),
     "losses.score_memory": ("ScoreMemory",),
     "losses.fastap": ("fast_ap", "FastAPLoss"),
-    "metrics.graded": ("levels_from_labels", "relevance_from_levels", "relevance_from_weights", "h_ap", "ap_at_level", "ndcg", "asi"),
+    "metrics.graded": (
+        "levels_from_labels",
+        "relevance_from_levels",
+        "relevance_from_weights",
+        "h_ap",
+        "ap_at_level",
+        "ndcg",
+        "asi",
+    ),
     "losses.hierarchical": ("step_upper", "step_lower", "smooth_h_ap"),
     "losses.step_settings": ("StepSettings",),
     "losses.happier": ("HAPLoss", "ClusterLoss", "HAPPIERLoss"),
@@ -32,8 +40,19 @@ _PUBLIC = {
     "losses.cross_scale": ("csl_loss", "CSLLoss"),
     "losses.beyond_ap": ("recall_at_k_surrogate", "sup_recall", "smooth_ndcg", "sup_ndcg", "pnp"),
     "losses.beyond_ap_modules": ("RecallAtKLoss", "SupRecallLoss", "SmoothNDCGLoss", "SupNDCGLoss", "PNPLoss"),
-    "losses.sorters": ("SoDeepRanks", "SoDeepAPLoss", "LSTMSorter", "CNNSorter", "train_sorter", "score_lists", "spearman", "spearman_loss",
-                       "mean_rank_loss", "hardest_rank_loss", "ap_from_ranks"),
+    "losses.sorters": (
+        "SoDeepRanks",
+        "SoDeepAPLoss",
+        "LSTMSorter",
+        "CNNSorter",
+        "train_sorter",
+        "score_lists",
+        "spearman",
+        "spearman_loss",
+        "mean_rank_loss",
+        "hardest_rank_loss",
+        "ap_from_ranks",
+    ),
     "losses.cross_modal": ("CrossModalLoss",),
     "losses.contrast": ("nt_xent", "contributing_samples"),
     "metrics.two_galleries": ("evaluate_cross_modal",),
@@ -51,8 +70,13 @@ _PUBLIC = {
     "data.protocols": ("Protocol", "evaluate_protocols"),
     "data.checking": ("check_dataset",),
     "data.miniatures": ("make_miniature",),
-    "data.sampling": ("MPerClassSampler", "SuperPairSampler", "RandomSuperPairSampler", "HierarchicalSampler",
-                      "OfficialMPerClassSampler"),
+    "data.sampling": (
+        "MPerClassSampler",
+        "SuperPairSampler",
+        "RandomSuperPairSampler",
+        "HierarchicalSampler",
+        "OfficialMPerClassSampler",
+    ),
     "data.dealing": ("batch_statistics",),
     "data.batch_pictures": ("batch_picture",),
     "train.models": ("EmbeddingModel",),
@@ -66,7 +90,14 @@ _PUBLIC = {
     "train.objectives": ("Objective", "loss_from_config"),
     "metrics.revisited": ("evaluate_revisited", "annotator_vote", "distractor_scores"),
     "data.revisited_files": ("load_revisited", "load_distractors", "convert_ground_truth"),
-    "retrieval.descriptors": ("extract_descriptors", "gem_pool", "mac_pool", "rmac_pool", "learn_whitening", "query_expansion"),
+    "retrieval.descriptors": (
+        "extract_descriptors",
+        "gem_pool",
+        "mac_pool",
+        "rmac_pool",
+        "learn_whitening",
+        "query_expansion",
+    ),
     "reproduction.recipes": ("registry", "find_entry", "paper_rows"),
     "reproduction.runner": ("reproduce",),
     "reproduction.page": ("reproduction_page", "claims_table"),
@@ -82,7 +113,8 @@ _PUBLIC = {
     "show.players": ("explore", "live_figures"),
     "show.ranklab": ("rank_lab", "RankLab"),
 }
-_RENAMED: dict[str, str] = {"test_protocols": "load_protocols", "read_photo": "open_rgb"}  # names of the version before -> today's; they warn, and go with the next version
+# names of the version before -> today's; they warn, and go with the next version
+_RENAMED: dict[str, str] = {"test_protocols": "load_protocols", "read_photo": "open_rgb"}
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_HOME)
 
@@ -100,8 +132,11 @@ def __getattr__(name: str):
     if name in _RENAMED:
         import warnings
 
-        warnings.warn(f"smoothap_nb.{name} is now called smoothap_nb.{_RENAMED[name]}; the old name goes with version 0.3",
-                      DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            f"smoothap_nb.{name} is now called smoothap_nb.{_RENAMED[name]}; the old name goes with version 0.3",
+            DeprecationWarning,
+            stacklevel=2,
+        )
         return __getattr__(_RENAMED[name])
     raise AttributeError(f"module 'smoothap_nb' has no attribute {name!r}")
 

@@ -1,11 +1,16 @@
-"""Which extra brings a package that is missing: `pip install 'smoothap_nb[train]'` and its like. Imports nothing, so that it works where nothing else does."""
+"""Which extra brings a package that is missing: `pip install 'smoothap_nb[train]'` and its like. Imports nothing, so
+that it works where nothing else does.
+"""
 
 from __future__ import annotations
 
 # other people's package -> the extra that brings it; torch, numpy and tqdm come with smoothap_nb itself
-EXTRAS = {**dict.fromkeys(("torchvision", "numba", "matplotlib", "PIL", "safetensors", "accelerate", "tensorboard"), "train"),
-           **dict.fromkeys(("typer", "jinja2", "tomli_w"), "cli"),
-           **dict.fromkeys(("ipywidgets", "anywidget", "timm", "torchmetrics", "faiss"), "all"), "transformers": "text"}
+EXTRAS = {
+    **dict.fromkeys(("torchvision", "numba", "matplotlib", "PIL", "safetensors", "accelerate", "tensorboard"), "train"),
+    **dict.fromkeys(("typer", "jinja2", "tomli_w"), "cli"),
+    **dict.fromkeys(("ipywidgets", "anywidget", "timm", "torchmetrics", "faiss"), "all"),
+    "transformers": "text",
+}
 
 
 def which_extra(error: ModuleNotFoundError, what: str) -> str:

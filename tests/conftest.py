@@ -32,7 +32,10 @@ def pytest_configure(config):
         try:
             return importlib.import_module(name)
         except ImportError as error:
-            pytest.fail(f"{name} is needed here and is missing ({error}): add it to the extra [dev] in pyproject.toml", pytrace=False)
+            pytest.fail(
+                f"{name} is needed here and is missing ({error}): add it to the extra [dev] in pyproject.toml",
+                pytrace=False,
+            )
 
     pytest.importorskip = demand
 
@@ -62,7 +65,9 @@ def chromium() -> str:
 
 @pytest.fixture(scope="session")
 def serve_lab(root):
-    "`with serve_lab(home) as url`: JupyterLab on home/work, everything of its own under `home`; nothing is trusted there."
+    """`with serve_lab(home) as url`: JupyterLab on home/work, everything of its own under `home`; nothing is trusted
+    there.
+    """
     pytest.importorskip("jupyterlab")
 
     @contextlib.contextmanager
@@ -70,11 +75,29 @@ def serve_lab(root):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        env = os.environ | {f"JUPYTER_{name}_DIR": str(home / name) for name in ("DATA", "CONFIG", "RUNTIME")} | {"IPYTHONDIR": str(home / "ipython")}
+        env = (
+            os.environ
+            | {f"JUPYTER_{name}_DIR": str(home / name) for name in ("DATA", "CONFIG", "RUNTIME")}
+            | {"IPYTHONDIR": str(home / "ipython")}
+        )
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), env.get("PYTHONPATH", "")]))
         with open(home / "log", "w") as log:
-            server = subprocess.Popen([sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
-                                       "--IdentityProvider.token=", f"--ServerApp.root_dir={home / 'work'}"], env=env, stdout=log, stderr=log)
+            server = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "jupyterlab",
+                    "--no-browser",
+                    "--allow-root",
+                    f"--ServerApp.port={port}",
+                    "--ServerApp.port_retries=0",
+                    "--IdentityProvider.token=",
+                    f"--ServerApp.root_dir={home / 'work'}",
+                ],
+                env=env,
+                stdout=log,
+                stderr=log,
+            )
         url = f"http://127.0.0.1:{port}"
         try:
             for _ in range(240):

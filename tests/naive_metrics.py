@@ -14,12 +14,16 @@ def amount_ahead(scores, i, items, ties):
 def average_precision(scores, levels, level, ties="max"):
     members = [i for i, value in enumerate(levels) if value >= level]
     everything = range(len(scores))
-    total = sum((1 + amount_ahead(scores, i, members, ties)) / (1 + amount_ahead(scores, i, everything, ties)) for i in members)
+    total = sum(
+        (1 + amount_ahead(scores, i, members, ties)) / (1 + amount_ahead(scores, i, everything, ties)) for i in members
+    )
     return total / len(members) if members else math.nan
 
 
 def places(scores, levels, level, ties="max"):
-    "Place of each positive, best first: tied negatives stand before it, behind it or half and half; positives never push each other."
+    """Place of each positive, best first: tied negatives stand before it, behind it or half and half; positives never
+    push each other.
+    """
     negatives = [i for i, value in enumerate(levels) if value < level]
     order = sorted((i for i, value in enumerate(levels) if value >= level), key=lambda i: -scores[i])
     return [n + amount_ahead(scores, i, negatives, ties) for n, i in enumerate(order, 1)]
@@ -43,8 +47,11 @@ def hierarchical_ap(scores, levels, relevance, ties="max"):
     equal = {"max": 1.0, "min": 0.0, "average": 0.5}[ties]
     total = 0.0
     for i in (i for i, level in enumerate(levels) if level):
-        h_rank = rel[i] + sum(min(rel[i], rel[j]) * (1.0 if scores[j] > scores[i] else equal if scores[j] == scores[i] else 0.0)
-                              for j in range(len(scores)) if j != i)
+        h_rank = rel[i] + sum(
+            min(rel[i], rel[j]) * (1.0 if scores[j] > scores[i] else equal if scores[j] == scores[i] else 0.0)
+            for j in range(len(scores))
+            if j != i
+        )
         total += h_rank / (1 + amount_ahead(scores, i, range(len(scores)), ties))
     return total / sum(rel) if sum(rel) else math.nan
 
@@ -59,7 +66,9 @@ def relevance_by_weights(levels, weights, extra_fine=0):
     depth = len(weights)
     counts = [sum(value >= level for value in levels) for level in range(depth + 1)]
     counts[depth] += extra_fine
-    return [0.0] + [sum(weights[p - 1] / counts[p] for p in range(1, level + 1) if counts[p]) for level in range(1, depth + 1)]
+    return [0.0] + [
+        sum(weights[p - 1] / counts[p] for p in range(1, level + 1) if counts[p]) for level in range(1, depth + 1)
+    ]
 
 
 def levels_between(label, gallery_labels):

@@ -1,6 +1,7 @@
 """Golden vectors: numbers obtained by running public implementations, replayed through the public API.
 
-One JSON file per section. The folder is `tests/vectors`, or the one that the environment variable VECTORS_DIR names; cases are read
+One JSON file per section. The folder is `tests/vectors`, or the one that the environment variable VECTORS_DIR names;
+cases are read
 from the files, so that another set with the same schema replays as it is. A file that is not there is skipped by name.
 Conventions, sources and tolerances stand in `tests/vectors/README.md`.
 """
@@ -14,19 +15,53 @@ from pathlib import Path
 import pytest
 import torch
 
-from smoothap_nb import (ClusterLoss, CSLLoss, HAPLoss, HAPPIERLoss, ROADMAPLoss, SmoothAPLoss, SoftBinAPLoss, SupAPLoss, ap_at_level, asi,
-                         average_precision, calibration_loss, evaluate, evaluate_revisited, h_ap, levels_from_labels, ndcg, relevance_from_levels,
-                         relevance_from_weights, smooth_ap, smooth_h_ap, soft_bin_ap, step_lower, step_upper, sup_ap)
+from smoothap_nb import (
+    ClusterLoss,
+    CSLLoss,
+    HAPLoss,
+    HAPPIERLoss,
+    ROADMAPLoss,
+    SmoothAPLoss,
+    SoftBinAPLoss,
+    SupAPLoss,
+    ap_at_level,
+    asi,
+    average_precision,
+    calibration_loss,
+    evaluate,
+    evaluate_revisited,
+    h_ap,
+    levels_from_labels,
+    ndcg,
+    relevance_from_levels,
+    relevance_from_weights,
+    smooth_ap,
+    smooth_h_ap,
+    soft_bin_ap,
+    step_lower,
+    step_upper,
+    sup_ap,
+)
 from smoothap_nb import RecallAtKLoss, SmoothNDCGLoss, SupNDCGLoss, SupRecallLoss, recall_at_k_surrogate
 from smoothap_nb.losses.beyond_ap import recall_of_ranks, smooth_ranks
 from smoothap_nb.losses.long_lists import find_positives
-from smoothap_nb import BlackboxAPLoss, FastAPLoss, MapLoss, RecallLoss, blackbox_ap, blackbox_ranks, fast_ap, recall_loss
+from smoothap_nb import (
+    BlackboxAPLoss,
+    FastAPLoss,
+    MapLoss,
+    RecallLoss,
+    blackbox_ap,
+    blackbox_ranks,
+    fast_ap,
+    recall_loss,
+)
 
 OURS = Path(__file__).parent / "vectors"
 VECTORS = Path(os.environ.get("VECTORS_DIR") or OURS)
 
 
-# ---------------------------------------------------------------------------------------------------------------------- loading
+# ----------------------------------------------------------------------------------------------------------------------
+# loading
 
 def replay(name: str, keep=lambda case: True):
     """Parametrise a test with `case` over every case of NAME.json that `keep` accepts.
@@ -35,7 +70,11 @@ def replay(name: str, keep=lambda case: True):
     """
     path = VECTORS / f"{name}.json"
     if path.exists():
-        params = [pytest.param(case, id=f"{name}-{case['id']}") for case in json.loads(path.read_text())["cases"] if keep(case)]
+        params = [
+            pytest.param(case, id=f"{name}-{case['id']}")
+            for case in json.loads(path.read_text())["cases"]
+            if keep(case)
+        ]
     else:
         if VECTORS == OURS:
             raise FileNotFoundError(f"{path} is missing: the golden vectors belong to the repository")
@@ -61,10 +100,13 @@ def close(ours, theirs, atol: float, what: str) -> None:
     "Equal within an absolute tolerance, NaN where NaN."
     ours = ours.detach() if isinstance(ours, torch.Tensor) else torch.tensor(ours, dtype=torch.float64)
     theirs = theirs if isinstance(theirs, torch.Tensor) else tensor(theirs)
-    torch.testing.assert_close(ours, theirs.to(ours.dtype), rtol=0, atol=atol, equal_nan=True, msg=lambda text: f"{what}: {text}")
+    torch.testing.assert_close(
+        ours, theirs.to(ours.dtype), rtol=0, atol=atol, equal_nan=True, msg=lambda text: f"{what}: {text}"
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------- smooth_ap_official
+# ----------------------------------------------------------------------------------------------------------
+# smooth_ap_official
 
 def gradient_tolerance(tau: float) -> float:
     return 1e-9 if tau <= 0.001 else 1e-10
@@ -82,14 +124,21 @@ def test_smooth_ap_official(case):
 @replay("smooth_ap_official", keep=lambda case: "loss_float32_run" in case["outputs"])
 def test_smooth_ap_official_in_float32(case):
     embeddings = tensor(case["inputs"]["embeddings"]).float()
-    loss = SmoothAPLoss(case["params"]["tau"], include_query=True, normalize=False)(embeddings, torch.tensor(case["inputs"]["labels"]))
-    atol = 1e-6 / min(1.0, case["params"]["tau"] * 100)  # float32 scores are known to 1e-7, the sigmoid divides them by tau
+    loss = SmoothAPLoss(case["params"]["tau"], include_query=True, normalize=False)(
+        embeddings, torch.tensor(case["inputs"]["labels"])
+    )
+    # float32 scores are known to 1e-7, the sigmoid divides them by tau
+    atol = 1e-6 / min(1.0, case["params"]["tau"] * 100)
     close(loss, case["outputs"]["loss"], atol, "loss")
 
 
 @replay("smooth_ap_official")
 def test_smooth_ap_official_in_any_label_order(case):
-    tau, embeddings, labels = case["params"]["tau"], tensor(case["inputs"]["embeddings"]), torch.tensor(case["inputs"]["labels"])
+    tau, embeddings, labels = (
+        case["params"]["tau"],
+        tensor(case["inputs"]["embeddings"]),
+        torch.tensor(case["inputs"]["labels"]),
+    )
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     shuffled = embeddings[order].requires_grad_()
     loss = SmoothAPLoss(tau, include_query=True, normalize=False)(shuffled, 7 - 3 * labels[order])
@@ -98,7 +147,8 @@ def test_smooth_ap_official_in_any_label_order(case):
     close(shuffled.grad, tensor(case["outputs"]["grad_embeddings"])[order], gradient_tolerance(tau), "gradient")
 
 
-# ----------------------------------------------------------------------------------------------------------- smooth_ap_roadmap
+# -----------------------------------------------------------------------------------------------------------
+# smooth_ap_roadmap
 
 @replay("smooth_ap_roadmap")
 def test_smooth_ap_roadmap_on_scores(case):
@@ -113,7 +163,9 @@ def test_smooth_ap_roadmap_on_scores(case):
     close(loss, recorded, 1e-12, "loss")
     gradient = outputs.get("grad_scores") or outputs["grad_scores_of_loss_over_finite_rows"]
     theirs = tensor(gradient)
-    close(scores.grad[finite] if len(theirs) == finite.sum() else scores.grad, theirs, gradient_tolerance(tau), "gradient")
+    close(
+        scores.grad[finite] if len(theirs) == finite.sum() else scores.grad, theirs, gradient_tolerance(tau), "gradient"
+    )
     assert scores.grad.isfinite().all()
 
 
@@ -121,13 +173,16 @@ def test_smooth_ap_roadmap_on_scores(case):
 def test_smooth_ap_roadmap_on_embeddings(case):
     tau, embeddings = case["params"]["tau"], leaf(case["inputs"]["embeddings"])
     query_in = len(case["inputs"]["scores"][0]) == len(embeddings)  # else each row lacks the query's own column
-    loss = SmoothAPLoss(tau, include_query=query_in, normalize=False)(embeddings, torch.tensor(case["inputs"]["labels"]))
+    loss = SmoothAPLoss(tau, include_query=query_in, normalize=False)(
+        embeddings, torch.tensor(case["inputs"]["labels"])
+    )
     loss.backward()
     close(loss, case["outputs"]["loss"], 1e-12, "loss")
     close(embeddings.grad, case["outputs"]["grad_embeddings"], gradient_tolerance(tau), "gradient")
 
 
-# ---------------------------------------------------------------------------------------------------- pml_smooth_ap_deviations
+# ----------------------------------------------------------------------------------------------------
+# pml_smooth_ap_deviations
 
 def pml_is_right(case) -> bool:
     "pytorch-metric-learning 2.9.0 swaps the number of classes and their size, and groups by position."
@@ -139,7 +194,9 @@ def pml_is_right(case) -> bool:
 @replay("pml_smooth_ap_deviations")
 def test_pml_smooth_ap_deviations(case):
     outputs, embeddings = case["outputs"], tensor(case["inputs"]["embeddings"])
-    loss = SmoothAPLoss(case["params"]["temperature"], include_query=True)(embeddings, torch.tensor(case["inputs"]["labels"]))
+    loss = SmoothAPLoss(case["params"]["temperature"], include_query=True)(
+        embeddings, torch.tensor(case["inputs"]["labels"])
+    )
     if "pml_error" in outputs:
         assert torch.isfinite(loss)  # classes of unequal size: refused there, fine here
         return
@@ -150,7 +207,8 @@ def test_pml_smooth_ap_deviations(case):
         assert abs(loss.item() - outputs["pml_loss"]) > 1e-3
 
 
-# -------------------------------------------------------------------------------------------------------- ap_heaviside_roadmap
+# --------------------------------------------------------------------------------------------------------
+# ap_heaviside_roadmap
 
 @replay("ap_heaviside_roadmap")
 def test_ap_heaviside_roadmap(case):
@@ -161,29 +219,46 @@ def test_ap_heaviside_roadmap(case):
         close(1 - values.mean(), case["outputs"]["loss"], 1e-12, "loss")
 
 
-# ------------------------------------------------------------------------------------------------------------------ ap_metrics
+# ------------------------------------------------------------------------------------------------------------------
+# ap_metrics
 
 @replay("ap_metrics")
 def test_ap_metrics(case):
     scores, relevance = tensor(case["inputs"]["scores"]), torch.tensor(case["inputs"]["relevance"]).bool()
     ours = average_precision(scores, relevance, ties="max")
     for value, row, relevant, recorded in zip(ours, scores, relevance, case["outputs"]["per_row"]):
-        for column in ("sklearn_average_precision_score", "roadmap_heaviside_ap"):  # both read precision after a tie group
+        # both read precision after a tie group
+        for column in ("sklearn_average_precision_score", "roadmap_heaviside_ap"):
             if recorded.get(column) is not None:
                 close(value, recorded[column], 1e-12, column)
         if len(row.unique()) == len(row) and recorded.get("happier_ap_after_stable_descending_sort") is not None:
             close(value, recorded["happier_ap_after_stable_descending_sort"], 1e-12, "HAPPIER")
-        if len(row.unique()) == len(row) and recorded.get("torchmetrics_on_scores_shifted_positive") is not None and not value.isnan():
+        if (
+            len(row.unique()) == len(row)
+            and recorded.get("torchmetrics_on_scores_shifted_positive") is not None
+            and not value.isnan()
+        ):
             close(value, recorded["torchmetrics_on_scores_shifted_positive"], 1e-6, "torchmetrics")
         if recorded.get("revisitop_trapezoidal_ap") is not None:  # recorded in the order of a stable sort
             order = row.argsort(descending=True, stable=True)[None]
             truth = {"easy": relevant.nonzero()[:, 0].tolist(), "hard": [], "junk": []}
-            close(evaluate_revisited(ground_truth=[truth], ranks=order)["easy"]["mAP"], recorded["revisitop_trapezoidal_ap"], 1e-12, "revisitop")
+            close(
+                evaluate_revisited(ground_truth=[truth], ranks=order)["easy"]["mAP"],
+                recorded["revisitop_trapezoidal_ap"],
+                1e-12,
+                "revisitop",
+            )
             if len(row.unique()) == len(row):
-                close(evaluate_revisited(row[None], [truth])["easy"]["mAP"], recorded["revisitop_trapezoidal_ap"], 1e-12, "revisitop from scores")
+                close(
+                    evaluate_revisited(row[None], [truth])["easy"]["mAP"],
+                    recorded["revisitop_trapezoidal_ap"],
+                    1e-12,
+                    "revisitop from scores",
+                )
 
 
-# -------------------------------------------------------------------------------------------------------------- sup_ap_roadmap
+# --------------------------------------------------------------------------------------------------------------
+# sup_ap_roadmap
 
 SUP_AP = ("tau", "rho", "delta", "offset", "start")
 
@@ -230,7 +305,8 @@ def test_sup_ap_roadmap_on_embeddings(case):
     check_embeddings_case(case, lambda query_in: SupAPLoss(**settings, include_query=query_in, normalize=False), 1e-10)
 
 
-# ---------------------------------------------------------------------------------------------------------- softbin_ap_roadmap
+# ----------------------------------------------------------------------------------------------------------
+# softbin_ap_roadmap
 
 @replay("softbin_ap_roadmap")
 def test_softbin_ap_roadmap_on_scores(case):
@@ -248,14 +324,17 @@ def test_softbin_ap_roadmap_on_scores(case):
 def test_softbin_ap_roadmap_on_embeddings(case):
     embeddings = leaf(case["inputs"]["embeddings"])
     query_in = len(case["inputs"]["scores"][0]) == len(embeddings)
-    loss = SoftBinAPLoss(case["params"]["nq"], include_query=query_in, normalize=False)(embeddings, torch.tensor(case["inputs"]["labels"]))
+    loss = SoftBinAPLoss(case["params"]["nq"], include_query=query_in, normalize=False)(
+        embeddings, torch.tensor(case["inputs"]["labels"])
+    )
     loss.backward()
     close(loss, case["outputs"]["loss"], 1e-12, "loss")
     if not query_in:  # a query's score to itself is 1: a kink in every row
         close(embeddings.grad, case["outputs"]["grad_embeddings"], 1e-10, "gradient")
 
 
-# --------------------------------------------------------------------------------------------------------------- roadmap_total
+# ---------------------------------------------------------------------------------------------------------------
+# roadmap_total
 
 def official_step(case) -> dict:
     return {name: case["params"]["supap"][name] for name in SUP_AP}
@@ -267,7 +346,9 @@ def test_roadmap_calibration(case):
     rows = torch.nn.functional.normalize(embeddings, dim=1)
     relevance, itself = labels[:, None] == labels, torch.eye(len(labels), dtype=torch.bool)
     others = (rows @ rows.T)[~itself].view(len(labels), -1)
-    loss = calibration_loss(others, relevance[~itself].view(len(labels), -1), case["params"]["pos_margin"], case["params"]["neg_margin"])
+    loss = calibration_loss(
+        others, relevance[~itself].view(len(labels), -1), case["params"]["pos_margin"], case["params"]["neg_margin"]
+    )
     loss.backward()
     close(loss, case["outputs"]["calibration_loss"], 1e-12, "calibration")
     close(embeddings.grad, case["outputs"]["grad_calibration"], 1e-10, "gradient")
@@ -277,11 +358,24 @@ def test_roadmap_calibration(case):
 def test_roadmap_total(case):
     params, (calibration, sup) = case["params"], case["params"]["weights"]
     embeddings, labels = leaf(case["inputs"]["embeddings"]), torch.tensor(case["inputs"]["labels"])
-    # the released code normalises in calibration alone: rows of unit length make both the same value, not the same gradient
+    # the released code normalises in calibration alone: rows of unit length make both the same value, not the same
+    # gradient
     rows = torch.nn.functional.normalize(embeddings, dim=1)
-    close(SupAPLoss(**official_step(case), include_query=True, normalize=False)(embeddings, labels), case["outputs"]["supap_loss"], 1e-12, "SupAP")
-    loss = ROADMAPLoss(**official_step(case), pos_margin=params["pos_margin"], neg_margin=params["neg_margin"], sup_ap_weight=sup,
-                       calibration_weight=calibration, include_query=True, normalize=False)
+    close(
+        SupAPLoss(**official_step(case), include_query=True, normalize=False)(embeddings, labels),
+        case["outputs"]["supap_loss"],
+        1e-12,
+        "SupAP",
+    )
+    loss = ROADMAPLoss(
+        **official_step(case),
+        pos_margin=params["pos_margin"],
+        neg_margin=params["neg_margin"],
+        sup_ap_weight=sup,
+        calibration_weight=calibration,
+        include_query=True,
+        normalize=False,
+    )
     close(loss(rows, labels), case["outputs"]["roadmap_total"], 1e-12, "total")
     parts = calibration * loss.calibration(rows, labels) + sup * loss.sup_ap(embeddings, labels)
     parts.backward()
@@ -289,13 +383,16 @@ def test_roadmap_total(case):
     close(embeddings.grad, case["outputs"]["grad_total"], 1e-10, "gradient")
 
 
-# ----------------------------------------------------------------------------------------------------------- happier_cluster_csl
+# -----------------------------------------------------------------------------------------------------------
+# happier_cluster_csl
 
 @replay("happier_cluster_csl")
 def test_csl(case):
     inputs, outputs, params = case["inputs"], case["outputs"], case["params"]["csl"]
     finest_last = torch.tensor(inputs["csl_proxy_labels"]).flip(1)
-    loss = CSLLoss(finest_last, len(inputs["embeddings"][0]), params["margins"][::-1], params["scale"], normalize=False).double()
+    loss = CSLLoss(
+        finest_last, len(inputs["embeddings"][0]), params["margins"][::-1], params["scale"], normalize=False
+    ).double()
     loss.proxies.data = tensor(inputs["csl_weight"])
     embeddings = leaf(inputs["embeddings"])
     value = loss(embeddings, torch.tensor(inputs["labels"]).flip(1))
@@ -308,7 +405,9 @@ def test_csl(case):
 @replay("happier_cluster_csl")
 def test_cluster(case):
     inputs, outputs = case["inputs"], case["outputs"]
-    loss = ClusterLoss(len(inputs["cluster_weight"]), len(inputs["embeddings"][0]), case["params"]["temperature"], normalize=False)
+    loss = ClusterLoss(
+        len(inputs["cluster_weight"]), len(inputs["embeddings"][0]), case["params"]["temperature"], normalize=False
+    )
     loss.proxies.data = tensor(inputs["cluster_weight"])
     embeddings = leaf(inputs["embeddings"])
     value = loss(embeddings, finest_last(inputs["labels"]))
@@ -322,8 +421,16 @@ def test_cluster(case):
 @pytest.mark.parametrize("cluster_weight", [0.1, 0.5])
 def test_happier_total(case, cluster_weight):
     inputs, outputs = case["inputs"], case["outputs"]
-    loss = HAPPIERLoss(len(inputs["cluster_weight"]), len(inputs["embeddings"][0]), cluster_weight, temperature=case["params"]["temperature"],
-                       offset=1.44, smooth_hrank=False, include_query=True, normalize=False)
+    loss = HAPPIERLoss(
+        len(inputs["cluster_weight"]),
+        len(inputs["embeddings"][0]),
+        cluster_weight,
+        temperature=case["params"]["temperature"],
+        offset=1.44,
+        smooth_hrank=False,
+        include_query=True,
+        normalize=False,
+    )
     loss.cluster.proxies.data = tensor(inputs["cluster_weight"])
     embeddings, labels = leaf(inputs["embeddings"]), finest_last(inputs["labels"])
     close(loss.hap(embeddings, labels), outputs["hap_loss"], 1e-7, "H-AP loss")
@@ -335,7 +442,8 @@ def test_happier_total(case, cluster_weight):
         close(embeddings.grad, outputs[f"grad_{name}"], 1e-6, "gradient")
 
 
-# ------------------------------------------------------------------------------------------------------------- surrogate_steps
+# -------------------------------------------------------------------------------------------------------------
+# surrogate_steps
 
 def step_of(case):
     "Our function for the recorded one. Recorded settings are named as in the authors' code."
@@ -357,7 +465,8 @@ def test_surrogate_steps(case):
     close(t.grad, case["outputs"]["derivative"], 1e-10, "derivative")
 
 
-# ----------------------------------------------------------------------------------------------------------- happier_relevance
+# -----------------------------------------------------------------------------------------------------------
+# happier_relevance
 
 def finest_last(labels) -> torch.Tensor:
     "Recorded labels have the finest class in column 0; ours run from coarse to fine."
@@ -394,10 +503,13 @@ def test_happier_relevance(case):
         torch.testing.assert_close(left_out, ours.clone().fill_diagonal_(0), rtol=1e-6, atol=0)
 
 
-# ------------------------------------------------------------------------------------------------------------------ hap_metric
+# ------------------------------------------------------------------------------------------------------------------
+# hap_metric
 
 def ranking_of(case, cases) -> tuple[torch.Tensor, torch.Tensor]:
-    "Scores and levels without the query's own column, from embeddings, or from a list of levels that is ranked already."
+    """Scores and levels without the query's own column, from embeddings, or from a list of levels that is ranked
+    already.
+    """
     inputs = case["inputs"]
     if "sorted_level" in inputs:
         levels = torch.tensor(inputs["sorted_level"])
@@ -423,7 +535,9 @@ def test_hap_metric(case):
     ours = h_ap(scores, per_level.gather(1, levels))
     wrong = torch.tensor(outputs.get("rows_hit_by_double_count_bug") or [False] * len(ours)) | (recorded > 1 + 1e-9)
     close(ours[~wrong], recorded[~wrong], 1e-9, "H-AP")
-    assert (ours[wrong] < recorded[wrong] - 1e-6).all() and (ours[wrong] <= 1 + 1e-12).all(), "items counted twice by the released code"
+    assert (ours[wrong] < recorded[wrong] - 1e-6).all() and (ours[wrong] <= 1 + 1e-12).all(), (
+        "items counted twice by the released code"
+    )
     if case["id"].endswith("raw_equal_relevance_two_levels"):
         close(ours, [1.0], 1e-12, "a perfect ranking")
 
@@ -444,7 +558,12 @@ def test_hap_metric_relatives(case):
     close(asi(scores, levels), recorded["asi"], 1e-9, "ASI")
     for column in range(case["params"]["L"]):  # their column 0 is the finest, our level L
         if f"ap_level{column}" in recorded:
-            close(ap_at_level(scores, levels, case["params"]["L"] - column), recorded[f"ap_level{column}"], 1e-9, f"AP, column {column}")
+            close(
+                ap_at_level(scores, levels, case["params"]["L"] - column),
+                recorded[f"ap_level{column}"],
+                1e-9,
+                f"AP, column {column}",
+            )
 
 
 @replay("hap_metric", keep=lambda case: "batch_mean" in case["outputs"])
@@ -463,10 +582,13 @@ def test_hap_metric_batch_mean(case):
             close(ap.mean(), means[f"AP_level{column}"], 1e-6, f"AP, column {column}")
 
 
-# ------------------------------------------------------------------------------------------- hap_metric, a whole set at once
+# ------------------------------------------------------------------------------------------- hap_metric, a whole set at
+# once
 
 def whole_set(case) -> tuple[torch.Tensor, torch.Tensor]:
-    "Embeddings and labels (coarse to fine) of a case; a list of levels that is ranked already becomes a gallery of one dimension."
+    """Embeddings and labels (coarse to fine) of a case; a list of levels that is ranked already becomes a gallery of
+    one dimension.
+    """
     inputs = HAP_METRIC[case["inputs"]["same_as"]]["inputs"] if "same_as" in case["inputs"] else case["inputs"]
     return tensor(inputs["embeddings"]), finest_last(inputs["labels"])
 
@@ -474,8 +596,16 @@ def whole_set(case) -> tuple[torch.Tensor, torch.Tensor]:
 @replay("hap_metric", keep=lambda case: case["params"].get("relevance") in ("pop", "counts exclude the query"))
 def test_hap_metric_of_a_whole_set(case):
     (embeddings, labels), outputs, params = whole_set(case), case["outputs"], case["params"]
-    found = evaluate(embeddings, labels, metrics=("H-AP", "NDCG", "ASI", "mAP"), alpha=params["alpha"], normalize=False, per_query=True,
-                     extra_fine=int(params["relevance"] == "pop"), memory=100_000)["per_query"]
+    found = evaluate(
+        embeddings,
+        labels,
+        metrics=("H-AP", "NDCG", "ASI", "mAP"),
+        alpha=params["alpha"],
+        normalize=False,
+        per_query=True,
+        extra_fine=int(params["relevance"] == "pop"),
+        memory=100_000,
+    )["per_query"]
     right = ~torch.tensor(outputs["rows_hit_by_double_count_bug"])
     close(torch.from_numpy(found["H-AP"])[right], tensor(outputs["per_query"]["hap"])[right], 1e-6, "H-AP")
     for ours, theirs, atol in (("NDCG", "ndcg", 1e-6), ("ASI", "asi", 1e-9), ("mAP", "ap_level0", 1e-9)):
@@ -489,9 +619,18 @@ def test_hap_metric_levels_of_a_whole_set(case):
     (embeddings, labels), outputs, depth = whole_set(case), case["outputs"], case["params"]["L"]
     for column in range(depth):
         recorded = outputs["per_query"]
-        cuts = sorted(int(name.split("_")[2]) for name in recorded if name.startswith("r_at_") and name.endswith(f"_level{column}"))
-        result = evaluate(embeddings, labels[:, :depth - column], metrics=("mAP", "mAP@R", "P@1", *(f"R@{k}" for k in cuts)), normalize=False,
-                          per_query=True)
+        cuts = sorted(
+            int(name.split("_")[2])
+            for name in recorded
+            if name.startswith("r_at_") and name.endswith(f"_level{column}")
+        )
+        result = evaluate(
+            embeddings,
+            labels[:, : depth - column],
+            metrics=("mAP", "mAP@R", "P@1", *(f"R@{k}" for k in cuts)),
+            normalize=False,
+            per_query=True,
+        )
         found = {name: torch.from_numpy(value) for name, value in result["per_query"].items()}
         close(found["mAP"], recorded[f"ap_level{column}"], 1e-9, f"AP, column {column}")
         close(found["mAP@R"], recorded[f"map_at_R_level{column}"], 1e-9, f"mAP@R, column {column}")
@@ -501,7 +640,8 @@ def test_hap_metric_levels_of_a_whole_set(case):
             ours = name.removesuffix(f"_level{column}").replace("AP", "mAP").replace("mmAP", "mAP")
             if not name.endswith(f"_level{column}") or ours not in result:
                 continue
-            if ours in ("mAP", "mAP@R") and result["queries_skipped"]:  # the released mean is 0 as soon as one query has no positive
+            # the released mean is 0 as soon as one query has no positive
+            if ours in ("mAP", "mAP@R") and result["queries_skipped"]:
                 assert abs(mean - result[ours]) > 1e-3, name
             else:
                 share = 1 - result["queries_skipped"] / len(labels) if ours[1] == "@" else 1
@@ -512,10 +652,19 @@ def test_hap_metric_levels_of_a_whole_set(case):
 def test_hap_metric_of_a_given_ranking(case):
     "One query at 1 on a line, and a gallery further and further away."
     for row, levels in enumerate(case["inputs"]["sorted_level"]):
-        depth, recorded = case["params"]["L"], {name: values[row] for name, values in case["outputs"]["per_query"].items()}
+        depth, recorded = (
+            case["params"]["L"],
+            {name: values[row] for name, values in case["outputs"]["per_query"].items()},
+        )
         gallery = torch.linspace(1, 0.1, len(levels), dtype=torch.float64)[:, None]
         labels = torch.tensor([[0] * level + [1] * (depth - level) for level in levels])
-        arguments = (torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, depth, dtype=torch.int64), gallery, labels, ("NDCG", "ASI"))
+        arguments = (
+            torch.ones(1, 1, dtype=torch.float64),
+            torch.zeros(1, depth, dtype=torch.int64),
+            gallery,
+            labels,
+            ("NDCG", "ASI"),
+        )
         if not any(levels):
             with pytest.raises(ValueError, match="no query has a positive"):
                 evaluate(*arguments, normalize=False)
@@ -525,9 +674,15 @@ def test_hap_metric_of_a_given_ranking(case):
         close(torch.tensor(found["ASI"], dtype=torch.float64), recorded["asi"], 1e-9, "ASI")
 
 
-# --------------------------------------------------------------------------------------------------------------- ap_metrics_pml
+# ---------------------------------------------------------------------------------------------------------------
+# ap_metrics_pml
 
-PML_NAMES = {"mean_average_precision": "mAP", "mean_average_precision_at_r": "mAP@R", "precision_at_1": "P@1", "r_precision": "R-precision"}
+PML_NAMES = {
+    "mean_average_precision": "mAP",
+    "mean_average_precision_at_r": "mAP@R",
+    "precision_at_1": "P@1",
+    "r_precision": "R-precision",
+}
 
 
 @replay("ap_metrics_pml")
@@ -535,7 +690,10 @@ def test_ap_metrics_pml(case):
     embeddings, labels = tensor(case["inputs"]["embeddings"]), torch.tensor(case["inputs"]["labels"])
     outputs, kept = case["outputs"], ~torch.tensor(case["outputs"]["query_dropped"])
     names = {theirs: ours for theirs, ours in PML_NAMES.items() if theirs in outputs}
-    bounds = [evaluate(embeddings, labels, metrics=tuple(names.values()), ties=ties, per_query=True, normalize=False) for ties in ("max", "min")]
+    bounds = [
+        evaluate(embeddings, labels, metrics=tuple(names.values()), ties=ties, per_query=True, normalize=False)
+        for ties in ("max", "min")
+    ]
     assert bounds[0]["queries_skipped"] == int((~kept).sum())
     tied = len(embeddings.unique(dim=0)) < len(embeddings)  # inside a tie their order is arbitrary
     for theirs, ours in names.items():
@@ -548,13 +706,20 @@ def test_ap_metrics_pml(case):
             assert (worst - 1e-12 <= recorded).all() and (recorded <= best + 1e-12).all(), theirs
 
 
-# -------------------------------------------------------------------------------------------------------------------- hap_loss
+# --------------------------------------------------------------------------------------------------------------------
+# hap_loss
 
 def hap_settings(params) -> dict:
-    "Recorded settings under our names: their beta, gamma, leak are the paper's nu, mu, gamma and our slope, intercept, leak."
+    """Recorded settings under our names: their beta, gamma, leak are the paper's nu, mu, gamma and our slope,
+    intercept, leak.
+    """
     settings = {name: params[name] for name in ("tau", "delta", "offset", "start")}
     settings |= {"rho": None if params["rho"] < 0 else params["rho"], "smooth_hrank": params["with_hrank"]}
-    return settings | {ours: params[theirs] for ours, theirs in (("slope", "beta"), ("intercept", "gamma"), ("leak", "leak")) if theirs in params}
+    return settings | {
+        ours: params[theirs]
+        for ours, theirs in (("slope", "beta"), ("intercept", "gamma"), ("leak", "leak"))
+        if theirs in params
+    }
 
 
 def hap_labels(case, name="labels") -> torch.Tensor:
@@ -569,7 +734,9 @@ def test_hap_loss_on_scores(case):
     embeddings = leaf(inputs["embeddings"])
     references = leaf(inputs["ref_embeddings"]) if "ref_embeddings" in inputs else embeddings
     levels = levels_from_labels(hap_labels(case), hap_labels(case, "ref_labels") if "ref_labels" in inputs else None)
-    values = smooth_h_ap(embeddings @ references.T, levels, tensor(inputs["relevance_matrix"]), **hap_settings(case["params"]))
+    values = smooth_h_ap(
+        embeddings @ references.T, levels, tensor(inputs["relevance_matrix"]), **hap_settings(case["params"])
+    )
     loss = 1 - values.mean()
     loss.backward()
     close(values, outputs["hap_per_query"], 1e-7, "surrogate H-AP")
@@ -583,8 +750,13 @@ def test_hap_loss_on_scores(case):
 def test_hap_loss_on_embeddings(case):
     "The relevance is our own here, in float64; theirs was rounded to float32."
     inputs, outputs, grades = case["inputs"], case["outputs"], case["params"]["relevance"]
-    loss_function = HAPLoss(alpha=grades.get("alpha", 1.0), weights=grades.get("weights"), **hap_settings(case["params"]),
-                            include_query=True, normalize=False)
+    loss_function = HAPLoss(
+        alpha=grades.get("alpha", 1.0),
+        weights=grades.get("weights"),
+        **hap_settings(case["params"]),
+        include_query=True,
+        normalize=False,
+    )
     embeddings, more = leaf(inputs["embeddings"]), ()
     if "ref_embeddings" in inputs:
         references = leaf(inputs["ref_embeddings"])
@@ -597,7 +769,8 @@ def test_hap_loss_on_embeddings(case):
         close(references.grad, outputs["grad_ref_embeddings"], 1e-5, "gradient of the references")
 
 
-# ------------------------------------------------------------------------------------------------------------------- revisitop
+# -------------------------------------------------------------------------------------------------------------------
+# revisitop
 
 @replay("revisitop")
 def test_revisitop(case):
@@ -618,10 +791,13 @@ def test_revisitop(case):
             close(ours[setup]["mAP"], recorded["map"], 1e-12, f"{setup} mAP")
             close(ours[setup]["AP"], recorded["aps"], 1e-12, f"{setup} AP")
             close([ours[setup][f"mP@{k}"] for k in ks], recorded["mean_precision_at_k"], 1e-12, f"{setup} mP@K")
-            close(torch.stack([ours[setup][f"P@{k}"] for k in ks], 1), recorded["precision_at_k"], 1e-12, f"{setup} P@K")
+            close(
+                torch.stack([ours[setup][f"P@{k}"] for k in ks], 1), recorded["precision_at_k"], 1e-12, f"{setup} P@K"
+            )
 
 
-# ---------------------------------------------------------------------------------------------------------------- rambo_ranker
+# ----------------------------------------------------------------------------------------------------------------
+# rambo_ranker
 
 def untied(scores) -> bool:
     "The released ranker breaks ties by the order of a sort, which nobody promises."
@@ -644,7 +820,8 @@ def test_rambo_ranker(case):
         close(scores.grad, outputs["grad_sequence"], 1e-6, "gradient")
 
 
-# ----------------------------------------------------------------------------------------------------------- rambo_recall_loss
+# -----------------------------------------------------------------------------------------------------------
+# rambo_recall_loss
 
 RECALL_WEIGHTS = {"log1p": "log", "log1p_log1p": "log_log", "identity": "identity"}
 
@@ -666,7 +843,9 @@ def test_rambo_recall_loss(case):
     if rows == columns:
         close(in_true_scale, case["outputs"]["loss"], 1e-6, "square scores: rows and row length are one number")
     elif in_true_scale > 0:
-        assert abs(in_true_scale.item() - case["outputs"]["loss"]) > 1e-3, "multiplying by the number of rows changes the loss"
+        assert abs(in_true_scale.item() - case["outputs"]["loss"]) > 1e-3, (
+            "multiplying by the number of rows changes the loss"
+        )
 
 
 @replay("rambo_recall_loss", keep=lambda case: "grad_embeddings" in case["outputs"])
@@ -678,19 +857,23 @@ def test_rambo_recall_loss_on_embeddings(case):
     loss.backward()
     close(embeddings.grad, case["outputs"]["grad_embeddings"], 1e-6, "gradient")
     labels = relevance.int().argmax(1)
-    if torch.equal(labels[:, None] == labels, relevance):  # each query is its own first positive: the module with include_query
+    # each query is its own first positive: the module with include_query
+    if torch.equal(labels[:, None] == labels, relevance):
         module = RecallLoss(**settings, reduction="positives", scale="rows", include_query=True, normalize=False)
         again = leaf(case["inputs"]["embeddings"])
         module(again, labels).backward()
         close(again.grad, case["outputs"]["grad_embeddings"], 1e-6, "gradient through the module")
 
 
-# -------------------------------------------------------------------------------------------------------------- rambo_map_loss
+# --------------------------------------------------------------------------------------------------------------
+# rambo_map_loss
 
 @replay("rambo_map_loss")
 def test_rambo_map_loss(case):
     params = case["params"]
-    module = MapLoss(params["lambda_val"], params["margin"], params["interclass_coef"], memory=params["batch_memory"], eps=1e-5)
+    module = MapLoss(
+        params["lambda_val"], params["margin"], params["interclass_coef"], memory=params["batch_memory"], eps=1e-5
+    )
     for number, step in enumerate(case["steps"]):
         scores, targets = leaf(step["scores"]), torch.tensor(step["targets"]).bool()
         noise = tensor(step["randn_cross_batch"]).T  # recorded as classes x samples, and in one row
@@ -700,10 +883,15 @@ def test_rambo_map_loss(case):
         close(scores.grad, step["grad_scores"], 1e-6, f"gradient of step {number}")
 
 
-# ------------------------------------------------------------------------------------------------------------ rambo_ap_roadmap
+# ------------------------------------------------------------------------------------------------------------
+# rambo_ap_roadmap
 
 def roadmap_settings(case) -> dict:
-    return {"lam": case["params"]["lambda_val"], "margin": case["params"]["margin"], "noise": tensor(case["inputs"]["randn"])}
+    return {
+        "lam": case["params"]["lambda_val"],
+        "margin": case["params"]["margin"],
+        "noise": tensor(case["inputs"]["randn"]),
+    }
 
 
 @replay("rambo_ap_roadmap")
@@ -723,7 +911,8 @@ def test_rambo_ap_roadmap(case):
 def test_rambo_ap_roadmap_on_embeddings(case):
     embeddings, relevance = leaf(case["inputs"]["embeddings"]), torch.tensor(case["inputs"]["target"]).bool()
     scores, theirs = embeddings @ embeddings.T, tensor(case["inputs"]["scores"])
-    if relevance.shape != scores.shape:  # each row lacks the query's own column; queries without a positive are left out
+    # each row lacks the query's own column; queries without a positive are left out
+    if relevance.shape != scores.shape:
         others = ~torch.eye(len(embeddings), dtype=torch.bool)
         labels = torch.tensor(case["inputs"]["labels"])
         kept = ((labels[:, None] == labels) & others).any(1)
@@ -737,7 +926,10 @@ def test_rambo_ap_roadmap_on_embeddings(case):
 @replay("rambo_ap_roadmap", keep=lambda case: "grad_embeddings" in case["outputs"] and case["params"]["margin"] == 0)
 def test_rambo_ap_roadmap_through_the_module(case):
     "Without a margin there is no noise, and the module needs nothing but embeddings and labels."
-    embeddings, query_in = leaf(case["inputs"]["embeddings"]), len(case["inputs"]["scores"][0]) == len(case["inputs"]["embeddings"])
+    embeddings, query_in = (
+        leaf(case["inputs"]["embeddings"]),
+        len(case["inputs"]["scores"][0]) == len(case["inputs"]["embeddings"]),
+    )
     module = BlackboxAPLoss(case["params"]["lambda_val"], margin=0.0, include_query=query_in, normalize=False)
     loss = module(embeddings, torch.tensor(case["inputs"]["labels"]))
     loss.backward()
@@ -745,7 +937,8 @@ def test_rambo_ap_roadmap_through_the_module(case):
     close(embeddings.grad, case["outputs"]["grad_embeddings"], 1e-6, "gradient")
 
 
-# ---------------------------------------------------------------------------------------------------------------------- fastap
+# ----------------------------------------------------------------------------------------------------------------------
+# fastap
 
 def queries_with_positives(labels: torch.Tensor) -> int:
     return int(((labels[:, None] == labels).sum(1) > 1).sum())
@@ -794,7 +987,8 @@ def test_fastap_of_pytorch_metric_learning(case):
     close(embeddings.grad[smooth], tensor(outputs["pml_grad_embeddings"])[smooth], 1e-9, "gradient")
 
 
-# ------------------------------------------------------------------------------------------------- recall at k, SupRank's recall and NDCG
+# ------------------------------------------------------------------------------------------------- recall at k,
+# SupRank's recall and NDCG
 
 @replay("rs_at_k")
 def test_recall_at_k_of_its_authors(case):
@@ -802,7 +996,9 @@ def test_recall_at_k_of_its_authors(case):
     params, outputs = case["params"], case["outputs"]
     embeddings, labels = leaf(case["inputs"]["embeddings"]), torch.tensor(case["inputs"]["labels"])
     same = (labels[:, None] == labels).fill_diagonal_(False)
-    recall = recall_at_k_surrogate(embeddings @ embeddings.T, same, params["k"], params["tau"], params["k_temperatures"])
+    recall = recall_at_k_surrogate(
+        embeddings @ embeddings.T, same, params["k"], params["tau"], params["k_temperatures"]
+    )
     close(recall, outputs["per_query_recall"], 1e-12, "recall of each query")
     module = RecallAtKLoss(params["k"], params["tau"], params["k_temperatures"], include_query=True, normalize=False)
     loss = module(embeddings, labels)
@@ -815,8 +1011,11 @@ def suprank_loss(params):
     "Our module for a case; SmoothRecallLoss has no module of its own."
     steps = {name: params[name] for name in ("tau", "rho", "delta", "offset", "start") if name in params}
     shared = {"include_query": True, "normalize": False}
-    return {"SupRecallLoss": lambda: SupRecallLoss(params["at_k"], temperature=params["temp"], **steps, **shared),
-            "SmoothNDCGLoss": lambda: SmoothNDCGLoss(params["tau"], **shared), "SupNDCGLoss": lambda: SupNDCGLoss(**steps, **shared)}[params["loss"]]()
+    return {
+        "SupRecallLoss": lambda: SupRecallLoss(params["at_k"], temperature=params["temp"], **steps, **shared),
+        "SmoothNDCGLoss": lambda: SmoothNDCGLoss(params["tau"], **shared),
+        "SupNDCGLoss": lambda: SupNDCGLoss(**steps, **shared),
+    }[params["loss"]]()
 
 
 @replay("suprank_recall_ndcg")
@@ -826,7 +1025,9 @@ def test_recall_and_ndcg_of_suprank(case):
     if params["loss"] == "SmoothRecallLoss":
         fine = labels[:, 0]
         positives = find_positives(fine[:, None] == fine)
-        losses = 1 - recall_of_ranks(smooth_ranks(embeddings @ embeddings.T, positives, params["tau"]), positives, params["at_k"], params["temp"])
+        losses = 1 - recall_of_ranks(
+            smooth_ranks(embeddings @ embeddings.T, positives, params["tau"]), positives, params["at_k"], params["temp"]
+        )
         close(losses, outputs["per_query_loss"], 1e-12, "loss of each query")
         loss = losses.mean()
     else:

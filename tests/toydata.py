@@ -50,8 +50,13 @@ class ToyNet(torch.nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = config
-        self.features = torch.nn.Sequential(torch.nn.Conv2d(1, 8, 3, 2, 1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(4),
-                                            torch.nn.Flatten())
+        self.features = torch.nn.Sequential(
+            torch.nn.Conv2d(1, 8, 3, 2, 1),
+            torch.nn.BatchNorm2d(8),
+            torch.nn.ReLU(),
+            torch.nn.AdaptiveAvgPool2d(4),
+            torch.nn.Flatten(),
+        )
         self.head = torch.nn.Linear(128, config.dim)
 
     def forward(self, images):

@@ -1,4 +1,5 @@
-"""Draw the README's short animation and the card that other sites show of this one: AP is a staircase, Smooth-AP a slope, and a slope can be climbed.
+"""Draw the README's short animation and the card that other sites show of this one: AP is a staircase, Smooth-AP a
+slope, and a slope can be climbed.
 
     python tools/animation.py     writes docs/images/why.gif (under 1 MB) and docs/images/card.png
 """
@@ -61,7 +62,13 @@ def picture(row, at: float, axis, dpi: int = 100):
         inset.imshow(image, cmap="gray")
         inset.set(xticks=[], yticks=[])
         inset.spines[:].set(color=frame, linewidth=2.5, linestyle="-" if positive else (0, (3, 2)), visible=True)
-    below.set(xlabel="score: similarity to the query F", ylabel="pictures", yticks=[], ylim=(0, 1), xlim=(float(axis[0]), float(axis[-1])))
+    below.set(
+        xlabel="score: similarity to the query F",
+        ylabel="pictures",
+        yticks=[],
+        ylim=(0, 1),
+        xlim=(float(axis[0]), float(axis[-1])),
+    )
     buffer = io.BytesIO()
     fig.savefig(buffer, format="png", dpi=dpi)
     plt.close(fig)
@@ -77,8 +84,17 @@ def main() -> None:
     palette = frames[0].quantize(48)
     small = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     gif = FOLDER / "why.gif"
-    small[0].save(gif, save_all=True, append_images=small[1:], duration=[900, *[90] * (len(small) - 2), 2500], loop=0, optimize=True)
-    picture(row, path[len(path) // 2], axis, dpi=187.5).resize((1200, 675)).crop((0, 22, 1200, 652)).save(FOLDER / "card.png", optimize=True)
+    small[0].save(
+        gif,
+        save_all=True,
+        append_images=small[1:],
+        duration=[900, *[90] * (len(small) - 2), 2500],
+        loop=0,
+        optimize=True,
+    )
+    picture(row, path[len(path) // 2], axis, dpi=187.5).resize((1200, 675)).crop((0, 22, 1200, 652)).save(
+        FOLDER / "card.png", optimize=True
+    )
     for name in ("why.gif", "card.png"):
         print(f"{name}: {(FOLDER / name).stat().st_size:,} bytes")
 

@@ -1,10 +1,12 @@
 """The course from the command line, without a display.
 
     python tools/course.py release                 build course/release/, what students get
-    python tools/course.py grade [--workers 2]     grade course/submitted/STUDENT/SET/SET.ipynb, write course/feedback/ and course/marks.csv
+    python tools/course.py grade [--workers 2]     grade course/submitted/STUDENT/SET/SET.ipynb, write course/feedback/
+    and course/marks.csv
     python tools/course.py measure                 grade a made-up class, write docs/results/course.json
 
-Each submission is graded by a process of its own, its code in a sandbox (course/sandbox.py). `COURSE` names another course folder.
+Each submission is graded by a process of its own, its code in a sandbox (course/sandbox.py). `COURSE` names another
+course folder.
 """
 
 from __future__ import annotations
@@ -32,7 +34,18 @@ COURSE = Path(os.environ.get("COURSE", ROOT / "course")).resolve()
 sys.path.insert(0, str(COURSE))
 HELPER = "smoothap_course.py"
 LARGEST = 10 << 20  # bytes of one submission, everything together
-COLUMNS = ["student", "set", "status", "score", "max_score", "auto_score", "max_auto_score", "manual_score", "max_manual_score", "note"]
+COLUMNS = [
+    "student",
+    "set",
+    "status",
+    "score",
+    "max_score",
+    "auto_score",
+    "max_auto_score",
+    "manual_score",
+    "max_manual_score",
+    "note",
+]
 
 
 def sets() -> list[str]:
@@ -68,10 +81,14 @@ def release(names=None) -> None:
 
 def leaks(name: str) -> list[str]:
     "Lines of solutions, hidden tests and reference answers that the release of a set still holds; and its markers."
-    released = "\n".join(p.read_text() for p in (COURSE / "release" / name).rglob("*") if p.is_file() and p.name != HELPER)
+    released = "\n".join(
+        p.read_text() for p in (COURSE / "release" / name).rglob("*") if p.is_file() and p.name != HELPER
+    )
     cells = nbformat.read(COURSE / "release" / name / f"{name}.ipynb", as_version=4).cells
     lines = {line.strip() for cell in cells for line in cell.source.split("\n")}
-    return [m for m in ("BEGIN SOLUTION", "END SOLUTION", "HIDDEN TESTS") if m in released] + [s for s in secrets(name) if s in lines]
+    return [m for m in ("BEGIN SOLUTION", "END SOLUTION", "HIDDEN TESTS") if m in released] + [
+        s for s in secrets(name) if s in lines
+    ]
 
 
 def secrets(name: str) -> list[str]:
@@ -89,7 +106,9 @@ def secrets(name: str) -> list[str]:
 # Grading
 
 def grade(workers: int = 2) -> int:
-    "Grade what is new or changed under course/submitted/, then write feedback and marks. Returns how many submissions could not be graded."
+    """Grade what is new or changed under course/submitted/, then write feedback and marks. Returns how many
+    submissions could not be graded.
+    """
     import sandbox
 
     problem = sandbox.why_not()
@@ -100,21 +119,33 @@ def grade(workers: int = 2) -> int:
         print(f"UNSAFE: students' code runs unprotected, {problem}", file=sys.stderr)
     elif sandbox.unsafe():
         print("UNSAFE: students' code runs unprotected, as you asked", file=sys.stderr)
-    missing = [name for name in sets() if not (COURSE / "release" / name).exists() or not (COURSE / "gradebook.db").exists()]
+    missing = [
+        name for name in sets() if not (COURSE / "release" / name).exists() or not (COURSE / "gradebook.db").exists()
+    ]
     if missing:
         release()
-    found = sorted((student.name, name) for student in (COURSE / "submitted").glob("*/") for name in sets() if (student / name).is_dir())
+    found = sorted(
+        (student.name, name)
+        for student in (COURSE / "submitted").glob("*/")
+        for name in sets()
+        if (student / name).is_dir()
+    )
     enrol({student for student, _ in found})
     with ThreadPoolExecutor(workers) as pool:
         done = list(pool.map(lambda pair: attempt(*pair), found))
     write_marks(dict(zip(found, done)))
     failed = [pair for pair, result in zip(found, done) if result["status"] != "graded"]
-    print(f"{len(found)} submissions, {sum(not r['skipped'] for r in done)} graded now, {len(failed)} could not be: see {COURSE / 'marks.csv'}")
+    print(
+        f"{len(found)} submissions, {sum(not r['skipped'] for r in done)} graded now, {len(failed)} could not be: see "
+        f"{COURSE / 'marks.csv'}"
+    )
     return len(failed)
 
 
 def enrol(students: set[str]) -> None:
-    "Enter students into the gradebook one after another: two graders that meet a new student at once would both enter him, and one would fail."
+    """Enter students into the gradebook one after another: two graders that meet a new student at once would both
+    enter him, and one would fail.
+    """
     from nbgrader.api import Gradebook
 
     with Gradebook(api().coursedir.db_url, "smoothap") as book:
@@ -135,8 +166,14 @@ def attempt(student: str, name: str) -> dict:
     problem, start = unfit(student, name), time.monotonic()
     if not problem:
         limit = {**sandbox.LIMITS, **sandbox.SLOW_SETS.get(name, {})}["notebook"] + 120
-        worker = subprocess.Popen([sys.executable, __file__, "one", student, name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                  start_new_session=True, env={**os.environ, "COURSE": str(COURSE)})
+        worker = subprocess.Popen(
+            [sys.executable, __file__, "one", student, name],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "COURSE": str(COURSE)},
+        )
         try:
             log, _ = worker.communicate(timeout=limit)
             problem = "" if worker.returncode == 0 else (log.strip().split("\n")[-1] or "the grader ended")[-400:]
@@ -160,7 +197,9 @@ def one(student: str, name: str) -> None:
         done = step(name, student, force=True)
         if not done["success"]:
             print(done["log"], done["error"], sep="\n")
-            errors = [line for line in (done["log"] or "").split("\n") if "Error" in line] or ["nbgrader could not grade it"]
+            errors = [line for line in (done["log"] or "").split("\n") if "Error" in line] or [
+                "nbgrader could not grade it"
+            ]
             raise SystemExit(errors[-1].strip())
 
 
@@ -173,7 +212,10 @@ def unfit(student: str, name: str) -> str:
     if not notebook.is_file():
         return f"there is no {name}.ipynb in it"
     if sum(p.stat().st_size for p in files) > LARGEST or len(files) > 100:
-        return f"the submission is larger than {LARGEST >> 20} MB or has more than 100 files; clear the outputs and hand in again"
+        return (
+            f"the submission is larger than {LARGEST >> 20} MB or has more than 100 files; clear the outputs and "
+            f"hand in again"
+        )
     try:
         nbformat.validate(nbformat.read(notebook, as_version=4))
     except Exception as error:  # whatever a broken file makes the reader raise
@@ -185,7 +227,9 @@ def fingerprint(student: str, name: str) -> str:
     "Changes when the submission changes, or its set."
     digest = hashlib.sha256()
     for folder in (COURSE / "submitted" / student / name, COURSE / "source" / name):
-        for path in sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink() and ".ipynb_checkpoints" not in p.parts):
+        for path in sorted(
+            p for p in folder.rglob("*") if p.is_file() and not p.is_symlink() and ".ipynb_checkpoints" not in p.parts
+        ):
             digest.update(f"{path.relative_to(folder)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 
@@ -194,7 +238,10 @@ def explain(student: str, name: str, problem: str) -> None:
     "Feedback for a submission that could not be graded."
     folder = COURSE / "feedback" / student / name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.html").write_text(f"<!doctype html><meta charset=utf-8><title>{name}</title><h1>{name}</h1><p>Not graded: {html.escape(problem)}.</p>\n")
+    (folder / f"{name}.html").write_text(
+        f"<!doctype html><meta charset=utf-8><title>{name}</title><h1>{name}</h1><p>Not graded: "
+        f"{html.escape(problem)}.</p>\n"
+    )
 
 
 def write_marks(results: dict) -> None:
@@ -208,15 +255,28 @@ def write_marks(results: dict) -> None:
             if result["status"] == "graded":
                 marks = book.find_submission(name, student)
                 row["status"] = "needs manual marks" if marks.needs_manual_grade else "graded"
-                row |= {"score": marks.score, "max_score": marks.max_score, "auto_score": sum(g.auto_score or 0 for n in marks.notebooks for g in n.grades),
-                        "manual_score": sum(g.manual_score or 0 for n in marks.notebooks for g in n.grades if g.auto_score is None)}
-                row["max_auto_score"] = sum(g.max_score for n in marks.notebooks for g in n.grades if g.cell.cell_type == "code")
+                row |= {
+                    "score": marks.score,
+                    "max_score": marks.max_score,
+                    "auto_score": sum(g.auto_score or 0 for n in marks.notebooks for g in n.grades),
+                    "manual_score": sum(
+                        g.manual_score or 0 for n in marks.notebooks for g in n.grades if g.auto_score is None
+                    ),
+                }
+                row["max_auto_score"] = sum(
+                    g.max_score for n in marks.notebooks for g in n.grades if g.cell.cell_type == "code"
+                )
                 row["max_manual_score"] = row["max_score"] - row["max_auto_score"]
             rows.append(row)
     old = {(r["student"], r["set"]): r for r in read_marks()}
     for row in rows:
         before = old.get((row["student"], row["set"]))
-        if before and row["status"] != "not graded" and results[row["student"], row["set"]]["skipped"] and before["score"] != f"{row['score']}":
+        if (
+            before
+            and row["status"] != "not graded"
+            and results[row["student"], row["set"]]["skipped"]
+            and before["score"] != f"{row['score']}"
+        ):
             nbgrader.generate_feedback(row["set"], row["student"], force=True)
     with open(COURSE / "marks.csv", "w", newline="") as file:
         table = csv.DictWriter(file, COLUMNS, restval="")
@@ -225,7 +285,9 @@ def write_marks(results: dict) -> None:
 
 
 def cpu_of(process: subprocess.Popen) -> float:
-    "CPU seconds of a process and all that it starts, looked at ten times a second: kernels in a sandbox are not in a parent's own account."
+    """CPU seconds of a process and all that it starts, looked at ten times a second: kernels in a sandbox are not in a
+    parent's own account.
+    """
     import psutil
 
     seen = {}
@@ -239,7 +301,8 @@ def cpu_of(process: subprocess.Popen) -> float:
 
 
 def measure(students: int, into: Path) -> None:
-    """Grade `students` right and as many blank submissions of every set in a folder of its own, and store what 50 students would take.
+    """Grade `students` right and as many blank submissions of every set in a folder of its own, and store what 50
+    students would take.
 
     CPU time (of nbgrader and of the kernels) is stored beside wall time, because others may use the machine.
     """
@@ -248,7 +311,13 @@ def measure(students: int, into: Path) -> None:
 
     with tempfile.TemporaryDirectory() as scratch:
         folder, found = Path(scratch) / "course", {}
-        shutil.copytree(ROOT / "course", folder, ignore=shutil.ignore_patterns("release", "submitted", "autograded", "feedback", "gradebook.db*", ".graded", "marks.csv"))
+        shutil.copytree(
+            ROOT / "course",
+            folder,
+            ignore=shutil.ignore_patterns(
+                "release", "submitted", "autograded", "feedback", "gradebook.db*", ".graded", "marks.csv"
+            ),
+        )
         here = {**os.environ, "COURSE": str(folder), "OMP_NUM_THREADS": "1"}
         subprocess.run([sys.executable, __file__, "release"], env=here, check=True)
         for name in sets():
@@ -259,11 +328,24 @@ def measure(students: int, into: Path) -> None:
                     shutil.copy(folder / origin / name / f"{name}.ipynb", target)
             wall = time.perf_counter()
             cpu = cpu_of(subprocess.Popen([sys.executable, __file__, "grade"], env=here))
-            found[name] = {"wall_s": round((time.perf_counter() - wall) / (2 * students), 2), "cpu_s": round(cpu / (2 * students), 2)}
+            found[name] = {
+                "wall_s": round((time.perf_counter() - wall) / (2 * students), 2),
+                "cpu_s": round(cpu / (2 * students), 2),
+            }
     total = {key: sum(one[key] for one in found.values()) for key in ("wall_s", "cpu_s")}
-    record = {"title": "Grading a class", "command": "python tools/course.py measure", "environment": environment(), "graders": 2, "submissions_per_set": 2 * students,
-              "load_of_the_machine": round(os.getloadavg()[2], 1), "per_submission": found,
-              "class_of_50": {"wall_min": round(total["wall_s"] * 50 / 60, 1), "cpu_min_over_two_cores": round(total["cpu_s"] * 50 / 60 / 2, 1)}}
+    record = {
+        "title": "Grading a class",
+        "command": "python tools/course.py measure",
+        "environment": environment(),
+        "graders": 2,
+        "submissions_per_set": 2 * students,
+        "load_of_the_machine": round(os.getloadavg()[2], 1),
+        "per_submission": found,
+        "class_of_50": {
+            "wall_min": round(total["wall_s"] * 50 / 60, 1),
+            "cpu_min_over_two_cores": round(total["cpu_s"] * 50 / 60 / 2, 1),
+        },
+    }
     into.write_text(json.dumps(record, indent=1) + "\n")
     print(json.dumps(record["class_of_50"]))
 

@@ -1,10 +1,12 @@
 """Make the site: what `make docs` runs.
 
-    python tools/docs.py               tables and plots of results, reference, stale notebooks, then Quarto's pages (or plain ones) in _site/
+    python tools/docs.py               tables and plots of results, reference, stale notebooks, then Quarto's pages (or
+    plain ones) in _site/
     python tools/docs.py --plain       plain pages, also where Quarto is installed
     python tools/docs.py --no-run      leave stale notebooks as they are, and name them
 
-Quarto is taken from the PATH, else fetched by `pip install quarto-cli`. Where that fails, plain pages are rendered in its place
+Quarto is taken from the PATH, else fetched by `pip install quarto-cli`. Where that fails, plain pages are rendered in
+its place
 (tools/pages.py), in the order of `_quarto.yml`.
 """
 
@@ -27,7 +29,9 @@ GENERATORS = (["tools/results.py"], ["-m", "benchmarks", "--render"])  # and too
 
 
 def generate() -> None:
-    "Everything that is written from something else: tables and plots from docs/results/, the reference from the docstrings."
+    """Everything that is written from something else: tables and plots from docs/results/, the reference from the
+    docstrings.
+    """
     plots = [["tools/figures.py"]] if (ROOT / "tools" / "figures.py").exists() else []
     for command in [*GENERATORS, *plots]:
         subprocess.run([sys.executable, *command], cwd=ROOT, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
@@ -51,8 +55,21 @@ def quarto() -> str | None:
     found = str(beside) if beside.exists() else shutil.which("quarto")
     if found is None:
         print("Quarto is not installed; trying pip install quarto-cli")
-        fetched = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "quarto-cli"],
-                                 capture_output=True, text=True, timeout=900)
+        fetched = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--no-deps",
+                "quarto-cli",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
         found = str(beside) if fetched.returncode == 0 and beside.exists() else None
     return found
 
@@ -73,7 +90,10 @@ def main() -> int:
         dead = links.mend(site)
     else:
         if not args.plain:
-            print("Quarto cannot be had here (its package fetches a program from GitHub, which this machine does not reach): rendering plain pages.")
+            print(
+                "Quarto cannot be had here (its package fetches a program from GitHub, which this machine does not "
+                "reach): rendering plain pages."
+            )
         dead = pages.build(site)
     for line in dead:
         print(f"dead link in {line}", file=sys.stderr)

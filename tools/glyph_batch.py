@@ -27,10 +27,20 @@ def main(run: Path) -> None:
     untrained = EmbeddingModel(experiment.model).eval()
     trained, _ = load_run(run, "cpu")
     images, labels = data.batch(chosen, draw=0)
-    tensors = {"images": (images[:, 0] * 255).round().to(torch.uint8), "labels": labels,
-               "trained": embed(trained, data, chosen, progress=False).half(), "untrained": embed(untrained, data, chosen, progress=False).half()}
+    tensors = {
+        "images": (images[:, 0] * 255).round().to(torch.uint8),
+        "labels": labels,
+        "trained": embed(trained, data, chosen, progress=False).half(),
+        "untrained": embed(untrained, data, chosen, progress=False).half(),
+    }
     facts = json.loads((run / "run.json").read_text())
-    made = {"experiment": experiment.name, "seed": experiment.seed, "steps": facts["steps"], "commit": facts["environment"]["commit"], "split": "test"}
+    made = {
+        "experiment": experiment.name,
+        "seed": experiment.seed,
+        "steps": facts["steps"],
+        "commit": facts["environment"]["commit"],
+        "split": "test",
+    }
     metadata = {"made": json.dumps(made), "captions": json.dumps([data.captions[i] for i in chosen.tolist()])}
     path = ROOT / "smoothap_nb" / "data" / "glyph_batch.safetensors"
     path.parent.mkdir(exist_ok=True)

@@ -1,4 +1,6 @@
-"""Write `_home.md`, the part of the first page that moves: RankLab, alive, before the README. Made when the site is built, never committed."""
+"""Write `_home.md`, the part of the first page that moves: RankLab, alive, before the README. Made when the site is
+built, never committed.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,27 @@ TEXT = """
 **In five minutes**: drag a picture in the row below and watch which number moves and which does not; then read [why AP cannot be trained on](nbs/00_why.ipynb), one page
 with five moving figures. **In thirty**: the lessons [01](nbs/01_ranking.ipynb), [02](nbs/02_average_precision.ipynb) and [03](nbs/03_smooth_ap.ipynb), without a line to install. **In a week**: a
 [course](docs/teaching.md) with problem sets that check themselves, and a network of your own that finds characters it has never seen.
-"""
+"""  # noqa: E501
 
 
 def write() -> None:
     "RankLab as HTML of its own, without a kernel: the browser computes."
     from smoothap_nb.show.ranklab import rank_lab_html
 
-    state = dict(scores=None, relevance=None, levels=None, images=None, query=None, names=None, tau=.01, lam=.2, margin=.02, alpha=1.0, bins=10,
-                 gradient="smooth_ap")
+    state = dict(
+        scores=None,
+        relevance=None,
+        levels=None,
+        images=None,
+        query=None,
+        names=None,
+        tau=0.01,
+        lam=0.2,
+        margin=0.02,
+        alpha=1.0,
+        bins=10,
+        gradient="smooth_ap",
+    )
     text = f"{TEXT.strip()}\n\n````{{=html}}\n{rank_lab_html(**state)}\n````\n"
     if not PATH.exists() or PATH.read_text(encoding="utf-8") != text:
         PATH.write_text(text, encoding="utf-8")

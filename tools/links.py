@@ -3,8 +3,10 @@
     python tools/links.py _site
 
 A lesson links as JupyterLab does (`03_smooth_ap.ipynb#The-operating-region`), a guide as GitHub does; Quarto names its
-headings in a third way. An address that a page does not have is replaced by the page's own name for the same heading; a link to
-a file of the repository that is no page of the site leads to the repository. Standard library only: Quarto runs this after rendering.
+headings in a third way. An address that a page does not have is replaced by the page's own name for the same heading; a
+link to
+a file of the repository that is no page of the site leads to the repository. Standard library only: Quarto runs this
+after rendering.
 """
 
 from __future__ import annotations
@@ -49,7 +51,11 @@ def is_local(link: str) -> bool:
 
 def mend(site: Path) -> list[str]:
     "Rewrite what can be mended in all pages of `site`; return what is left, one line per dead link."
-    pages = {path.relative_to(site).as_posix(): path for path in sorted(site.rglob("*.html")) if "site_libs" not in path.parts}
+    pages = {
+        path.relative_to(site).as_posix(): path
+        for path in sorted(site.rglob("*.html"))
+        if "site_libs" not in path.parts
+    }
     texts = {name: path.read_text(encoding="utf-8") for name, path in pages.items()}
     parsed = {name: Page(text) for name, text in texts.items()}
     by_plain = {name: {plain(i): i for i in sorted(page.ids, reverse=True)} for name, page in parsed.items()}
@@ -63,31 +69,56 @@ def mend(site: Path) -> list[str]:
             path, _, fragment = link.partition("#")
             path = path.partition("?")[0]
             place = os.path.normpath(os.path.join(os.path.dirname(name), unquote(path))) if path else name
-            target = place if (site / place).is_file() else f"{place}/index.html" if (site / place / "index.html").is_file() else None
-            if target is None and re.search(r"\.(ipynb|md|qmd)$", place) and (site / re.sub(r"\.\w+$", ".html", place)).is_file():
+            target = (
+                place
+                if (site / place).is_file()
+                else f"{place}/index.html"
+                if (site / place / "index.html").is_file()
+                else None
+            )
+            if (
+                target is None
+                and re.search(r"\.(ipynb|md|qmd)$", place)
+                and (site / re.sub(r"\.\w+$", ".html", place)).is_file()
+            ):
                 target = re.sub(r"\.\w+$", ".html", place)
             if target is None:
                 source = ROOT / place
                 if place.startswith("..") or not source.exists():
                     dead.append(f"{name}: {link}")
                 else:
-                    changes[link] = f"{url}/{'tree' if source.is_dir() else 'blob'}/{branch}/{quote(place)}" + (f"#{fragment}" if fragment else "")
+                    changes[link] = f"{url}/{'tree' if source.is_dir() else 'blob'}/{branch}/{quote(place)}" + (
+                        f"#{fragment}" if fragment else ""
+                    )
                 continue
             known = unquote(fragment)
             if fragment and target in parsed and known not in parsed[target].ids:
-                known = by_plain[target].get(plain(fragment)) or by_plain[target].get(plain(fragment).lstrip("0123456789"))  # Quarto drops "01 " of "01 Ranking"
+                # Quarto drops "01 " of "01 Ranking"
+                known = by_plain[target].get(plain(fragment)) or by_plain[target].get(
+                    plain(fragment).lstrip("0123456789")
+                )
                 if known is None:
                     dead.append(f"{name}: {link} (no such heading)")
                     continue
             new = os.path.relpath(target, os.path.dirname(name) or ".") if path else ""
             new = quote(new) + (f"#{quote(known, safe=':.-_~!$&()*+,;=@/?')}" if fragment else "")
-            if path and (target != place or fragment and known != unquote(fragment)) or not path and fragment and known != unquote(fragment):
+            if (
+                path
+                and (target != place or fragment and known != unquote(fragment))
+                or not path
+                and fragment
+                and known != unquote(fragment)
+            ):
                 changes[link] = new
         if changes:
             def swap(found: re.Match) -> str:
-                return f'{found[1]}="{html.escape(changes.get(html.unescape(found[2]), html.unescape(found[2])), quote=True)}"'
+                return f'{found[1]}="{html.escape(changes.get(html.unescape(found[2]), html.unescape(found[2])), quote=True)}"'  # noqa: E501
 
-            text = re.sub(r'(?<=\s)(href|src)="([^"]*)"', lambda m: swap(m) if html.unescape(m[2]) in changes else m[0], texts[name])
+            text = re.sub(
+                r'(?<=\s)(href|src)="([^"]*)"',
+                lambda m: swap(m) if html.unescape(m[2]) in changes else m[0],
+                texts[name],
+            )
             pages[name].write_text(text, encoding="utf-8")
     return dead
 

@@ -40,8 +40,13 @@ def run(path: Path, save: bool = True, timeout: int = 600) -> nbformat.NotebookN
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     os.environ.setdefault("PYTHONHASHSEED", "0")
     nb = nbformat.read(path, as_version=4)
-    NotebookClient(nb, timeout=timeout, kernel_name="python3", coalesce_streams=True,  # or prints split where the clock will
-                   resources={"metadata": {"path": str(path.parent)}}).execute()
+    NotebookClient(
+        nb,
+        timeout=timeout,
+        kernel_name="python3",
+        coalesce_streams=True,  # or prints split where the clock will
+        resources={"metadata": {"path": str(path.parent)}},
+    ).execute()
     if save:
         for cell in nb.cells:
             cell.metadata.pop("execution", None)
@@ -58,8 +63,13 @@ def without_words(source: str) -> str:
     "A module's code without docstrings, and without lines that are empty or hold a comment alone."
     lines = source.splitlines()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node, clean=False) is not None:
-            lines[node.body[0].lineno - 1:node.body[0].end_lineno] = [""] * (node.body[0].end_lineno - node.body[0].lineno + 1)
+        if (
+            isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+            and ast.get_docstring(node, clean=False) is not None
+        ):
+            lines[node.body[0].lineno - 1 : node.body[0].end_lineno] = [""] * (
+                node.body[0].end_lineno - node.body[0].lineno + 1
+            )
     return "\n".join(line for line in lines if line.strip() and not line.lstrip().startswith("#"))
 
 
@@ -67,7 +77,9 @@ def without_words(source: str) -> str:
 def module_facts(name: str) -> tuple[str, frozenset[str]]:
     "A module of the package: its code without words, and the modules of the package that it imports."
     source = module_path(name).read_text(encoding="utf-8")
-    return without_words(source), package_imports(source, within=name if module_path(name).name == "__init__.py" else name.rpartition(".")[0])
+    return without_words(source), package_imports(
+        source, within=name if module_path(name).name == "__init__.py" else name.rpartition(".")[0]
+    )
 
 
 def module_path(name: str) -> Path:
@@ -77,7 +89,9 @@ def module_path(name: str) -> Path:
 
 
 def package_imports(source: str, within: str = "") -> frozenset[str]:
-    "The modules of the package that some code imports, wherever in it; `within` is the package that relative imports start from."
+    """The modules of the package that some code imports, wherever in it; `within` is the package that relative imports
+    start from.
+    """
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
@@ -105,7 +119,8 @@ def homes() -> dict[str, str]:
 
 
 def fingerprint(nb) -> str:
-    """What a notebook's outputs are made from: its code cells and the code of every module of the package that they reach.
+    """What a notebook's outputs are made from: its code cells and the code of every module of the package that they
+    reach.
 
     Comments and docstrings of the modules do not count: they change no output. Neither do prose cells.
     """
@@ -144,7 +159,9 @@ def differences() -> list[str]:
         copy = Path(tmp) / "copy"
         copy.mkdir()
         for name in ("nbs", "smoothap_nb"):
-            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
+            shutil.copytree(
+                ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
+            )
         shutil.copy(ROOT / "settings.ini", copy)
         for name in ("nbdev_export", "nbdev_clean"):
             subprocess.run([script(name)], cwd=copy, check=True)

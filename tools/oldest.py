@@ -16,7 +16,8 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TOOLS = ["pytest", "pytest-timeout", "hypothesis", "psutil", "safetensors", "matplotlib", "pillow"]  # some tests draw or read every public name
+# some tests draw or read every public name
+TOOLS = ["pytest", "pytest-timeout", "hypothesis", "psutil", "safetensors", "matplotlib", "pillow"]
 TESTS = ["tests/test_ranking.py", "tests/test_vectors.py", "tests/losses", "tests/metrics"]  # what needs no extra
 
 
@@ -35,10 +36,17 @@ def main() -> int:
         python = str(Path(folder) / "bin" / "python")
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         pins = [f"{name}=={version}" + (".*" if version.count(".") < 2 else "") for name, version in wanted.items()]
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pins, *TOOLS], check=True)
+        subprocess.run(
+            [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pins, *TOOLS], check=True
+        )
         print("testing", ", ".join(pins), "on Python", ".".join(map(str, sys.version_info[:3])), flush=True)
-        env = {key: value for key, value in os.environ.items() if key != "CI"}  # peers are not installed here: their tests are skipped
-        return subprocess.run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS], cwd=ROOT, env=env | {"PYTHONPATH": str(ROOT)}).returncode
+        # peers are not installed here: their tests are skipped
+        env = {key: value for key, value in os.environ.items() if key != "CI"}
+        return subprocess.run(
+            [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS],
+            cwd=ROOT,
+            env=env | {"PYTHONPATH": str(ROOT)},
+        ).returncode
 
 
 if __name__ == "__main__":

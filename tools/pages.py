@@ -1,4 +1,5 @@
-"""Render the site as plain pages, for machines without Quarto: nbconvert's Markdown and highlighting, MathML, one stylesheet.
+"""Render the site as plain pages, for machines without Quarto: nbconvert's Markdown and highlighting, MathML, one
+stylesheet.
 
     python tools/pages.py [FOLDER]
 
@@ -86,7 +87,9 @@ def order() -> list[Page]:
 
 
 def drawable(made: str) -> str:
-    "Browsers draw no `mathvariant` but `normal`: script, double-struck and the like become characters of their own; capital Greek stands upright, as in TeX."
+    """Browsers draw no `mathvariant` but `normal`: script, double-struck and the like become characters of their own;
+    capital Greek stands upright, as in TeX.
+    """
     faces = {"script": "SCRIPT", "double-struck": "DOUBLE-STRUCK", "bold": "BOLD", "fraktur": "FRAKTUR"}
 
     def letter(found: re.Match) -> str:
@@ -104,9 +107,15 @@ def drawable(made: str) -> str:
     made = re.sub(r'<(m[in]) mathvariant="(script|double-struck|bold|fraktur)">([^<]*)</\1>', letter, made)
     made = made.replace("&#x029F5;", "&#x02216;").replace("\u29f5", "\u2216")  # few fonts have the first set minus
     name, thin = r"<mi>(?:log|ln|exp|sinh|cosh|tanh|arccosh)</mi>", '<mspace width="0.167em" />'
-    made = re.sub(rf"((?<!<msub>)(?<!<msup>){name}|<(msu[bp])>{name}<m[in]>[^<]*</m[in]></\2>)(?=<m(?:[in]|frac|row|sqrt)\b)", rf"\1{thin}", made)
+    made = re.sub(
+        rf"((?<!<msub>)(?<!<msup>){name}|<(msu[bp])>{name}<m[in]>[^<]*</m[in]></\2>)(?=<m(?:[in]|frac|row|sqrt)\b)",
+        rf"\1{thin}",
+        made,
+    )
     made = re.sub(rf"(</m(?:[in]|row|frac|sup|sub)>)(?=(?:<msu[bp]>)?{name})", rf"\1{thin}", made)
-    return re.sub(r"<mi>(&#x0039[1-9A-F];|&#x003A[0-9];|[\u0391-\u03a9])</mi>", r'<mi mathvariant="normal">\1</mi>', made)
+    return re.sub(
+        r"<mi>(&#x0039[1-9A-F];|&#x003A[0-9];|[\u0391-\u03a9])</mi>", r'<mi mathvariant="normal">\1</mi>', made
+    )
 
 
 def formula(tex: str, display: str) -> str:
@@ -178,8 +187,15 @@ def output(out: dict) -> str:
             extra = meta.get(kind, {})
             size = "".join(f' {k}="{extra[k]}"' for k in ("width", "height") if k in extra)
             wide = " scroll wide" if kind == "image/png" and wider_than(joined(data[kind]), 900) else ""
-            image = f'<img src="data:{kind};base64,{joined(data[kind]).strip()}" alt="{html.escape(extra.get("alt", ""), quote=True)}"{size}>'
-            said = f'<figcaption aria-hidden="true">{html.escape(extra["caption"])}</figcaption>' if "caption" in extra else ""
+            image = (
+                f'<img src="data:{kind};base64,{joined(data[kind]).strip()}" '
+                f'alt="{html.escape(extra.get("alt", ""), quote=True)}"{size}>'
+            )
+            said = (
+                f'<figcaption aria-hidden="true">{html.escape(extra["caption"])}</figcaption>'
+                if "caption" in extra
+                else ""
+            )
             return f'<figure class="out picture{wide}">{image}{said}</figure>'
     if "text/markdown" in data:
         return f'<div class="out">{prose(joined(data["text/markdown"]))}</div>'
@@ -201,7 +217,8 @@ def notebook_body(path: Path) -> str:
             texts.append(source)
         elif cell["cell_type"] == "code":
             flush()
-            code = source_code(re.sub(r"^#\|.*\n?", "", source, flags=re.M))  # without the options that the filter sets for Quarto
+            # without the options that the filter sets for Quarto
+            code = source_code(re.sub(r"^#\|.*\n?", "", source, flags=re.M))
             if "#| echo: false" in source:
                 code = ""
             elif "#| code-fold: true" in source:
@@ -223,7 +240,12 @@ def prose(text: str) -> str:
     for anchor in soup.select("a.anchor-link"):
         anchor["aria-hidden"], anchor["tabindex"] = "true", "-1"
     # a full stop or comma stays on the line of its formula
-    return re.sub(r'(<math(?:(?!</math>).)*?display="inline"(?:(?!</math>).)*</math>)([.,;:!?)]+)', r'<span class="together">\1\2</span>', str(soup), flags=re.S)
+    return re.sub(
+        r'(<math(?:(?!</math>).)*?display="inline"(?:(?!</math>).)*</math>)([.,;:!?)]+)',
+        r'<span class="together">\1\2</span>',
+        str(soup),
+        flags=re.S,
+    )
 
 
 def markdown_source(path: Path) -> str:
@@ -241,7 +263,11 @@ def fill(page: Page) -> Page:
     "Render one page's body, and read its title, headings and words from it."
     path = ROOT / page.source
     page.body = notebook_body(path) if path.suffix == ".ipynb" else prose(markdown_source(path))
-    light = re.sub(r'(?s)<script.*?</script>|<noscript.*?</noscript>|"data:image[^"]*"|<svg.*?</svg>|<figcaption.*?</figcaption>', "", page.body)
+    light = re.sub(
+        r'(?s)<script.*?</script>|<noscript.*?</noscript>|"data:image[^"]*"|<svg.*?</svg>|<figcaption.*?</figcaption>',
+        "",
+        page.body,
+    )
     soup = BeautifulSoup(light, "html.parser")
     for anchor in soup.select("a.anchor-link"):
         anchor.decompose()
@@ -252,9 +278,16 @@ def fill(page: Page) -> Page:
     entry = {"page": page.title, "part": page.part, "href": page.href, "head": "", "text": []}
     page.entries = [entry]
     for node in soup.find_all(["h1", "h2", "h3", "p", "li", "td", "pre"]):
-        text = re.sub(r"\s+", " ", node.get_text("" if node.name == "pre" else " ")).strip()  # the words of code stand as close as they are written
+        # the words of code stand as close as they are written
+        text = re.sub(r"\s+", " ", node.get_text("" if node.name == "pre" else " ")).strip()
         if node.name in ("h2", "h3"):
-            entry = {"page": page.title, "part": page.part, "href": f"{page.href}#{node.get('id', '')}", "head": text, "text": []}
+            entry = {
+                "page": page.title,
+                "part": page.part,
+                "href": f"{page.href}#{node.get('id', '')}",
+                "head": text,
+                "text": [],
+            }
             page.entries.append(entry)
             if node.name == "h2":
                 page.headings.append((node.get("id", ""), text))
@@ -270,10 +303,20 @@ def sidebar(pages: list[Page], here: Page, up: str) -> str:
     "Every page by part; only the part of this page is open, and the guides always are."
     out = []
     for part, group in itertools.groupby(pages, key=lambda page: page.part):
-        links_ = "".join(f'<li><a href="{up}{page.href}"{" aria-current=" + chr(34) + "page" + chr(34) if page is here else ""}>{html.escape(page.name)}</a></li>'
-                         for page in group)
-        opened = " open" if part == here.part or part == "Guides" or here.source == "index.qmd" and part.startswith("Part I:") else ""
-        out.append(f"<details{opened}><summary>{html.escape(part)}</summary><ul>{links_}</ul></details>" if part else f"<ul>{links_}</ul>")
+        links_ = "".join(
+            f'<li><a href="{up}{page.href}"{" aria-current=" + chr(34) + "page" + chr(34) if page is here else ""}>{html.escape(page.name)}</a></li>'  # noqa: E501
+            for page in group
+        )
+        opened = (
+            " open"
+            if part == here.part or part == "Guides" or here.source == "index.qmd" and part.startswith("Part I:")
+            else ""
+        )
+        out.append(
+            f"<details{opened}><summary>{html.escape(part)}</summary><ul>{links_}</ul></details>"
+            if part
+            else f"<ul>{links_}</ul>"
+        )
     return "".join(out)
 
 
@@ -286,15 +329,40 @@ def whole(page: Page, pages: list[Page], template: str) -> str:
     steps = []
     for word, rel, other in (("Previous", "prev", pages[number - 1] if number else None),
                              ("Next", "next", pages[number + 1] if number + 1 < len(pages) else None)):
-        steps.append(f'<a rel="{rel}" class="{rel}" href="{up}{other.href}"><small>{word}</small>{html.escape(other.name)}</a>' if other else "<span></span>")
+        steps.append(
+            f'<a rel="{rel}" class="{rel}" href="{up}{other.href}"><small>{word}</small>{html.escape(other.name)}</a>'
+            if other
+            else "<span></span>"
+        )
     toc = "".join(f'<li><a href="#{html.escape(i, quote=True)}">{html.escape(t)}</a></li>' for i, t in page.headings)
-    toc = f'<details class="toc" open><summary>On this page</summary><nav aria-label="On this page"><ul>{toc}</ul></nav></details>' if len(page.headings) > 1 else ""
+    toc = (
+        f'<details class="toc" open><summary>On this page</summary><nav aria-label="On this '
+        f'page"><ul>{toc}</ul></nav></details>'
+        if len(page.headings) > 1
+        else ""
+    )
     edited = "README.md" if page.source == "index.qmd" else page.source
-    edit = "" if page.source.startswith("docs/api/") else f'<p><a href="{url}/edit/{branch}/{edited}">Edit this page</a></p>'
+    edit = (
+        ""
+        if page.source.startswith("docs/api/")
+        else f'<p><a href="{url}/edit/{branch}/{edited}">Edit this page</a></p>'
+    )
     title = page.title if page.title == site else f"{page.title} · {site}"
-    values = {"title": html.escape(title), "site": html.escape(site), "up": up, "sidebar": sidebar(pages, page, up), "toc": toc, "body": page.body,
-              "steps": "".join(steps), "edit": edit, "repo": url, "address": settings()["website"]["site-url"], "href": page.href,
-              "about": html.escape(page.about or settings()["website"]["description"], quote=True), "class": "lesson" if page.source.endswith(".ipynb") else "guide"}
+    values = {
+        "title": html.escape(title),
+        "site": html.escape(site),
+        "up": up,
+        "sidebar": sidebar(pages, page, up),
+        "toc": toc,
+        "body": page.body,
+        "steps": "".join(steps),
+        "edit": edit,
+        "repo": url,
+        "address": settings()["website"]["site-url"],
+        "href": page.href,
+        "about": html.escape(page.about or settings()["website"]["description"], quote=True),
+        "class": "lesson" if page.source.endswith(".ipynb") else "guide",
+    }
     return re.sub(r"\{\{(\w+)\}\}", lambda m: values[m[1]], template)
 
 
@@ -305,7 +373,14 @@ def stylesheet() -> str:
         return "\n".join(r for r in rules if ".highlight" in r and "line-height" not in r and ".highlight {" not in r)
 
     dark = colours("github-dark", ":root[data-theme=dark]")
-    return (HERE / "pages.css").read_text(encoding="utf-8") + "\n" + colours("default", ":root:not([data-theme=dark])") + "\n" + dark + "\n"
+    return (
+        (HERE / "pages.css").read_text(encoding="utf-8")
+        + "\n"
+        + colours("default", ":root:not([data-theme=dark])")
+        + "\n"
+        + dark
+        + "\n"
+    )
 
 
 def copy_pictures(page: Page, site: Path) -> None:

@@ -1,6 +1,8 @@
-"""The plots of docs/reproduction.md, one for each experiment and each benchmark file that has timings; called by results.py.
+"""The plots of docs/reproduction.md, one for each experiment and each benchmark file that has timings; called by
+results.py.
 
-Each PNG carries the hash of the data it was drawn from, so that a check needs no drawing and no equal version of matplotlib.
+Each PNG carries the hash of the data it was drawn from, so that a check needs no drawing and no equal version of
+matplotlib.
 """
 
 from __future__ import annotations
@@ -20,12 +22,19 @@ def wanted() -> dict[str, tuple]:
     "File name -> (how to draw it, from what)."
     out = {}
     for name, records in results.experiments().items():
-        out[results.plot_name("experiment", name)] = (draw_experiment, [{"seed": r.get("seed", 0), "metrics": r["metrics"]} for r in records])
+        out[results.plot_name("experiment", name)] = (
+            draw_experiment,
+            [{"seed": r.get("seed", 0), "metrics": r["metrics"]} for r in records],
+        )
     for name, rows in results.named_rows().items():
         for family, points in results.families(rows).items():
             out[results.plot_name("comparison", f"{name.removesuffix('.json')} {family}")] = (draw_points, points)
     for bench in results.measurements():
-        rows = [{"name": r["name"], "times": r["times"]} for r in bench["rows"] if r["value"] is not None and r.get("times") and "memory" not in r["name"]]
+        rows = [
+            {"name": r["name"], "times": r["times"]}
+            for r in bench["rows"]
+            if r["value"] is not None and r.get("times") and "memory" not in r["name"]
+        ]
         if rows:
             out[results.plot_name("times", bench["benchmark"])] = (draw_times, rows)
     return out
@@ -78,12 +87,41 @@ def contenders(names: list[str]) -> dict[str, dict]:
     "Colour and marker of each contender of a figure, no two alike: by what it is, the others in order."
     from smoothap_nb.show.figures import MARKERS, PALETTE
 
-    known = {"raw pixels": "exact", "untrained": "negative", "trained": "smooth_ap", "product": "exact", "cubic": "negative", "ours": "smooth_ap",
-             "pytorch-metric-learning": "rambo", "sorting twice": "negative", "sorted": "negative"}
+    known = {
+        "raw pixels": "exact",
+        "untrained": "negative",
+        "trained": "smooth_ap",
+        "product": "exact",
+        "cubic": "negative",
+        "ours": "smooth_ap",
+        "pytorch-metric-learning": "rambo",
+        "sorting twice": "negative",
+        "sorted": "negative",
+    }
     roles = {name: known[name] for name in names if name in known}
-    free = iter([r for r in ("positive", "h_ap", "sup_ap", "fast_ap", "soft_bin", "query", "rambo", "smooth_ap", "negative", "exact") if r not in roles.values()])
+    free = iter(
+        [
+            r
+            for r in (
+                "positive",
+                "h_ap",
+                "sup_ap",
+                "fast_ap",
+                "soft_bin",
+                "query",
+                "rambo",
+                "smooth_ap",
+                "negative",
+                "exact",
+            )
+            if r not in roles.values()
+        ]
+    )
     roles |= {name: next(free) for name in names if name not in known}
-    return {name: {"color": PALETTE[role], "marker": MARKERS[role] if role != "exact" else "|"} for name, role in roles.items()}
+    return {
+        name: {"color": PALETTE[role], "marker": MARKERS[role] if role != "exact" else "|"}
+        for name, role in roles.items()
+    }
 
 
 def draw_experiment(records: list[dict]):
@@ -98,10 +136,27 @@ def draw_experiment(records: list[dict]):
         for row, key in enumerate(keys):
             values = [r["metrics"][name][key] for r in records if key in r["metrics"].get(name, {})]
             height = [len(keys) - 1 - row + 0.22 - 0.44 * place / max(1, len(who) - 1)] * len(values)
-            ax.plot(values, height, linestyle="", markersize=9 if look["marker"] == "|" else 5, alpha=0.75, clip_on=False, label=name if row == 0 else None, **look)
+            ax.plot(
+                values,
+                height,
+                linestyle="",
+                markersize=9 if look["marker"] == "|" else 5,
+                alpha=0.75,
+                clip_on=False,
+                label=name if row == 0 else None,
+                **look,
+            )
             if len(values) > 1:
-                ax.plot([statistics.mean(values)] * 2, [height[0] - 0.1, height[0] + 0.1], color=look["color"], linewidth=2)
-    ax.set(yticks=range(len(keys)), yticklabels=keys[::-1], xlim=(0, 1), xlabel="value on held-out classes (0 to 1)", ylabel="metric")
+                ax.plot(
+                    [statistics.mean(values)] * 2, [height[0] - 0.1, height[0] + 0.1], color=look["color"], linewidth=2
+                )
+    ax.set(
+        yticks=range(len(keys)),
+        yticklabels=keys[::-1],
+        xlim=(0, 1),
+        xlabel="value on held-out classes (0 to 1)",
+        ylabel="metric",
+    )
     ax.legend(ncols=len(who), loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8)
     return fig
 
@@ -112,13 +167,23 @@ def draw_points(points: dict):
     from smoothap_nb.show.figures import MARKERS, PALETTE
 
     looks = {"mAP": "positive", "R@1": "rambo", "H-AP": "h_ap", "ASI": "sup_ap", "NDCG": "fast_ap"}
-    keys = [k for k in looks if any(k in m for seeds in points.values() for m in seeds)][:3] or sorted({k for seeds in points.values() for m in seeds for k in m})[:3]
+    keys = [k for k in looks if any(k in m for seeds in points.values() for m in seeds)][:3] or sorted(
+        {k for seeds in points.values() for m in seeds for k in m}
+    )[:3]
     fig, ax = plt.subplots(figsize=(6.6, 0.32 * len(points) + 1.4))
     for key in keys:
-        spots = [(m[key], len(points) - 1 - row) for row, seeds in enumerate(points.values()) for m in seeds if key in m]
+        spots = [
+            (m[key], len(points) - 1 - row) for row, seeds in enumerate(points.values()) for m in seeds if key in m
+        ]
         kind = looks.get(key, "exact")
         ax.plot(*zip(*spots), MARKERS[kind], color=PALETTE[kind], alpha=0.75, markersize=5, label=key, clip_on=False)
-    ax.set(yticks=range(len(points)), yticklabels=[short(name, 40) for name in points][::-1], xlim=(0, 1), xlabel="value on held-out classes (0 to 1)", ylabel="run")
+    ax.set(
+        yticks=range(len(points)),
+        yticklabels=[short(name, 40) for name in points][::-1],
+        xlim=(0, 1),
+        xlabel="value on held-out classes (0 to 1)",
+        ylabel="run",
+    )
     ax.set_ylim(-0.6, len(points) - 0.4)
     ax.legend(ncols=len(keys), loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8)
     return fig
@@ -131,11 +196,28 @@ def draw_times(rows: list[dict]):
     plt = style()
     who = list(dict.fromkeys(name for row in rows for name in row["times"]))
     labels = [textwrap.fill(re.sub(r"\s+", " ", row["name"]), 52) for row in rows]
-    fig, ax = plt.subplots(figsize=(8.2, 0.26 * len(rows) + 0.14 * sum(label.count("\n") + 1 for label in labels) + 1.3))
+    fig, ax = plt.subplots(
+        figsize=(8.2, 0.26 * len(rows) + 0.14 * sum(label.count("\n") + 1 for label in labels) + 1.3)
+    )
     for name, look in contenders(who).items():
-        spots = [(row["times"][name], len(rows) - 1 - height) for height, row in enumerate(rows) if name in row["times"]]
-        ax.plot(*zip(*spots), linestyle="", markersize=11 if look["marker"] == "|" else 6, markeredgewidth=2 if look["marker"] == "|" else 1, label=name, **look)
-    ax.set(xscale="log", yticks=range(len(rows)), yticklabels=labels[::-1], xlabel="time of what a row names (logarithmic)", ylabel="measurement")
+        spots = [
+            (row["times"][name], len(rows) - 1 - height) for height, row in enumerate(rows) if name in row["times"]
+        ]
+        ax.plot(
+            *zip(*spots),
+            linestyle="",
+            markersize=11 if look["marker"] == "|" else 6,
+            markeredgewidth=2 if look["marker"] == "|" else 1,
+            label=name,
+            **look,
+        )
+    ax.set(
+        xscale="log",
+        yticks=range(len(rows)),
+        yticklabels=labels[::-1],
+        xlabel="time of what a row names (logarithmic)",
+        ylabel="measurement",
+    )
     times = [time for row in rows for time in row["times"].values()]
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(times) < 100 * min(times) else (1,)))
     ax.xaxis.set_major_formatter(EngFormatter("s"))

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """The site's notebook filter: a notebook on standard input, the reader's notebook on standard output.
 
-nbdev's directives are taken out of the code, cells that only steer the export are hidden, cells that only import are folded, from lesson
-10 on also long cells of the library, a picture's alternative text moves to where Quarto looks for it, the still picture beside a player stays for readers without scripts, and the first
+nbdev's directives are taken out of the code, cells that only steer the export are hidden, cells that only import are
+folded, from lesson
+10 on also long cells of the library, a picture's alternative text moves to where Quarto looks for it, the still picture
+beside a player stays for readers without scripts, and the first
 cell leads to Colab, to the notebook itself and to the reference of the module. Quarto runs it in the notebook's folder;
 the plain pages (tools/pages.py) go through the same function. Standard library only: Quarto's Python may have no other.
 """
@@ -50,7 +52,9 @@ def own_path(nb: dict) -> Path | None:
 def module_of(nb: dict) -> str | None:
     "The module that the notebook exports."
     for cell in nb["cells"]:
-        found = re.match(r"#\|\s*default_exp\s+([\w.]+)", joined(cell["source"])) if cell["cell_type"] == "code" else None
+        found = (
+            re.match(r"#\|\s*default_exp\s+([\w.]+)", joined(cell["source"])) if cell["cell_type"] == "code" else None
+        )
         if found:
             return found[1]
     return None
@@ -85,7 +89,11 @@ def summary_of(code: str) -> str:
     "What a folded cell is called: by the names it defines that are not private, the first few."
     defined = [node.name for node in ast.parse(code).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
     names = [name for name in defined if not name.startswith("_")] or defined
-    return f"Code: {', '.join(names[:4])}{', …' * (len(names) > 4)} ({len(code.splitlines())} lines)" if names else f"Code ({len(code.splitlines())} lines)"
+    return (
+        f"Code: {', '.join(names[:4])}{', …' * (len(names) > 4)} ({len(code.splitlines())} lines)"
+        if names
+        else f"Code ({len(code.splitlines())} lines)"
+    )
 
 
 def with_noscript(outputs: list[dict]) -> list[dict]:
@@ -97,7 +105,10 @@ def with_noscript(outputs: list[dict]) -> list[dict]:
         return outputs
     image = joined(stills[0]["data"]["image/png"]).replace("\n", "")
     alt = html.escape(stills[0]["metadata"]["image/png"]["alt"], quote=True)
-    moved = joined(players[0]["data"]["text/html"]) + f'\n<noscript><img src="data:image/png;base64,{image}" alt="{alt}"></noscript>'
+    moved = (
+        joined(players[0]["data"]["text/html"])
+        + f'\n<noscript><img src="data:image/png;base64,{image}" alt="{alt}"></noscript>'
+    )
     player = {**players[0], "data": {**players[0]["data"], "text/html": moved}}
     return [player if o is players[0] else o for o in outputs if o is not stills[0]]
 
@@ -117,10 +128,16 @@ def with_captions(outputs: list[dict]) -> tuple[list[dict], list[str]]:
         said = re.search(r'alt="([^"]*)"></noscript>|aria-label="([^"]*)"', live) if LIVE.search(live) else None
         if still:
             captions.append(caption_of(still))
-            o = {**o, "metadata": {**o["metadata"], "image/png": {**o["metadata"]["image/png"], "caption": captions[-1]}}}
+            o = {
+                **o,
+                "metadata": {**o["metadata"], "image/png": {**o["metadata"]["image/png"], "caption": captions[-1]}},
+            }
         elif said:
             text = html.escape(caption_of(html.unescape(said[1] or said[2])))
-            o = {**o, "data": {**o["data"], "text/html": live + f'\n<p class="figure-caption" aria-hidden="true">{text}</p>'}}
+            o = {
+                **o,
+                "data": {**o["data"], "text/html": live + f'\n<p class="figure-caption" aria-hidden="true">{text}</p>'},
+            }
         out.append(o)
     return out, captions
 
@@ -134,10 +151,18 @@ def says_itself(nb: dict, number: int) -> bool:
 def reader_notebook(nb: dict) -> dict:
     """The notebook without what only the exporter needs.
 
-    A cell's text is a list of lines: Quarto splits a single string at its line ends and loses them, and a block of code becomes one line.
+    A cell's text is a list of lines: Quarto splits a single string at its line ends and loses them, and a block of code
+    becomes one line.
     """
     cells = []
-    title = next((m for c in nb["cells"] if c["cell_type"] == "markdown" and (m := re.match(r"# (\d\d)b? ", joined(c["source"])))), None)
+    title = next(
+        (
+            m
+            for c in nb["cells"]
+            if c["cell_type"] == "markdown" and (m := re.match(r"# (\d\d)b? ", joined(c["source"])))
+        ),
+        None,
+    )
     fold_long = title is not None and int(title[1]) >= 10
     for number, cell in enumerate(nb["cells"]):
         if cell["cell_type"] == "code":
@@ -152,27 +177,36 @@ def reader_notebook(nb: dict) -> dict:
             outputs, captions = (outputs, []) if says_itself(nb, number) else with_captions(outputs)
             alts = [alt for o in outputs if (alt := o.get("metadata", {}).get("image/png", {}).get("alt"))]
             one_or_all = lambda texts: json.dumps(texts[0] if len(texts) == 1 else texts, ensure_ascii=False)
-            head = [f"#| fig-alt: {one_or_all(alts)}"] * bool(alts) + [f"#| fig-cap: {one_or_all(captions)}"] * bool(captions)
+            head = [f"#| fig-alt: {one_or_all(alts)}"] * bool(alts) + [f"#| fig-cap: {one_or_all(captions)}"] * bool(
+                captions
+            )
             if not outputs and only_prepares("\n".join(lines)):
                 head += ["#| code-fold: true", "#| code-summary: Imports"]
             elif lines[0].strip() == FIGURE:
                 lines = lines[1:]
                 head += ["#| code-fold: true", "#| code-summary: Code of the figure"]
             elif fold_long and exported and not outputs and len(lines) > LONG:
-                head += ["#| code-fold: true", f"#| code-summary: {json.dumps(summary_of(chr(10).join(lines).strip()), ensure_ascii=False)}"]
+                head += [
+                    "#| code-fold: true",
+                    f"#| code-summary: {json.dumps(summary_of(chr(10).join(lines).strip()), ensure_ascii=False)}",
+                ]
             cell = {**cell, "source": "\n".join(head + lines).strip("\n").splitlines(keepends=True), "outputs": outputs}
         cells.append(cell)
     links = ways_on(nb)
     first = next((i for i, c in enumerate(cells) if c["cell_type"] == "markdown"), None)
     if first is not None and links:
-        cells[first] = {**cells[first], "source": (joined(cells[first]["source"]).rstrip() + "\n\n" + links).splitlines(keepends=True)}
+        cells[first] = {
+            **cells[first],
+            "source": (joined(cells[first]["source"]).rstrip() + "\n\n" + links).splitlines(keepends=True),
+        }
     return {**nb, "cells": cells}
 
 
 def live_parts_as_html(nb: dict) -> dict:
     """Figures that move as raw HTML of the page, each in a cell behind its own.
 
-    Quarto takes a script in a cell's output for a Jupyter widget, and asks a foreign host for jQuery and requirejs on its behalf.
+    Quarto takes a script in a cell's output for a Jupyter widget, and asks a foreign host for jQuery and requirejs on
+    its behalf.
     """
     cells = []
     for cell in nb["cells"]:
@@ -180,7 +214,14 @@ def live_parts_as_html(nb: dict) -> dict:
         cells.append({**cell, "outputs": [o for o in cell["outputs"] if o not in live]} if live else cell)
         for number, o in enumerate(live):
             text = f"````{{=html}}\n{joined(o['data']['text/html'])}\n````\n"
-            cells.append({"cell_type": "markdown", "id": f"{cell.get('id', 'cell')}-{number}", "metadata": {}, "source": text.splitlines(keepends=True)})
+            cells.append(
+                {
+                    "cell_type": "markdown",
+                    "id": f"{cell.get('id', 'cell')}-{number}",
+                    "metadata": {},
+                    "source": text.splitlines(keepends=True),
+                }
+            )
     return {**nb, "cells": cells}
 
 

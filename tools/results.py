@@ -23,7 +23,7 @@ PART = re.compile(r"<!-- results:([\w-]+) \(made by tools/results\.py\) -->\n(.*
 METRICS = ("mAP", "R@1", "R@10", "R@100", "H-AP", "ASI", "NDCG")
 
 
-# --- reading ------------------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------------------------
 
 @cache
 def stored() -> dict[str, dict]:
@@ -59,12 +59,17 @@ def named_rows() -> dict[str, dict[str, dict]]:
     found = {}
     for name, value in stored().items():
         if isinstance(value.get("rows"), dict):
-            found[name] = {key: row for key, row in value["rows"].items() if isinstance(row, dict) and isinstance(row.get("metrics"), dict)}
+            found[name] = {
+                key: row
+                for key, row in value["rows"].items()
+                if isinstance(row, dict) and isinstance(row.get("metrics"), dict)
+            }
     return found
 
 
 def families(rows: dict[str, dict], retrieval: bool = True) -> dict[str, dict[str, list[dict]]]:
-    """Rows named "FAMILY/POINT/seed0" or "FAMILY/POINT": family -> point -> the metrics of each seed. Tuning runs and rows that were not run are left out.
+    """Rows named "FAMILY/POINT/seed0" or "FAMILY/POINT": family -> point -> the metrics of each seed. Tuning runs and
+    rows that were not run are left out.
 
     `retrieval` keeps those with metrics of retrieval, or those without.
     """
@@ -76,7 +81,7 @@ def families(rows: dict[str, dict], retrieval: bool = True) -> dict[str, dict[st
     return found
 
 
-# --- tables -------------------------------------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------------------------
 
 def table(header: list[str], rows: list[list]) -> str:
     "A Markdown table."
@@ -110,14 +115,19 @@ def provenance(records: list[dict]) -> str:
     if config:
         parts[0] += f": {config['model']['backbone']}, {config['data']['size']} px, {config['optim']['steps']} steps"
     if "test_images" in first:
-        parts.append(f"{first['test_images']:,} pictures of {first['test_classes']:,} held-out characters, default distortion")
+        parts.append(
+            f"{first['test_images']:,} pictures of {first['test_classes']:,} held-out characters, default distortion"
+        )
     if len(records) > 1:
         parts.append("mean (lowest to highest) over seeds " + ", ".join(str(r.get("seed", 0)) for r in records))
     text = "; ".join(parts) + "."
     seconds = [r["training"]["seconds"] for r in records if "seconds" in r.get("training", {})]
     if seconds and env:
         took = f"{min(seconds):.0f} to {max(seconds):.0f}" if len(seconds) > 1 else f"{seconds[0]:.0f}"
-        text += f" Training took {took} s on {env.get('hardware')} ({env.get('device')}, torch {env.get('torch')}), {first.get('date')}, commit {env.get('commit')}."
+        text += (
+            f" Training took {took} s on {env.get('hardware')} ({env.get('device')}, torch {env.get('torch')}), "
+            f"{first.get('date')}, commit {env.get('commit')}."
+        )
     return text
 
 
@@ -127,7 +137,10 @@ def demo(page: Path) -> str:
     if not records:
         return "`make demo`: not run."
     where = "docs/reproduction.md" if page.name == "README.md" else "reproduction.md"
-    return f"{metrics_table(records, ('mAP', 'R@1', 'R@10', 'R@100', 'H-AP', 'NDCG'))}\n\n{provenance(records)} The raw numbers are in [the results]({where})."
+    return (
+        f"{metrics_table(records, ('mAP', 'R@1', 'R@10', 'R@100', 'H-AP', 'NDCG'))}\n\n{provenance(records)} The "
+        f"raw numbers are in [the results]({where})."
+    )
 
 
 def all_experiments(page: Path) -> str:
@@ -135,7 +148,9 @@ def all_experiments(page: Path) -> str:
     parts = []
     for name, records in experiments().items():
         alt = f"Metrics of {name}: one dot for each seed, a bar at the mean"
-        parts.append(f"### {name}\n\n{metrics_table(records)}\n\n{provenance(records)}\n\n![{alt}](images/{plot_name('experiment', name)})")
+        parts.append(
+            f"### {name}\n\n{metrics_table(records)}\n\n{provenance(records)}\n\n![{alt}](images/{plot_name('experiment', name)})"  # noqa: E501
+        )
     return "\n\n".join(parts) or "No experiment has been recorded: not run."
 
 
@@ -158,22 +173,53 @@ def all_comparisons(page: Path) -> str:
         dates = sorted({r["date"] for r in rows.values() if "date" in r})
         where = f" Run on {env.get('hardware')} ({env.get('device')}, torch {env.get('torch')})" if env else ""
         where += (f", {dates[0]}" + (f" to {dates[-1]}" if dates[-1] != dates[0] else "")) if dates else ""
-        parts.append(f"### {title}\n\nFrom `{name}`" + ("; one dot is one seed." if families(rows) else ".") + (f"{where}." if where else ""))
+        parts.append(
+            f"### {title}\n\nFrom `{name}`"
+            + ("; one dot is one seed." if families(rows) else ".")
+            + (f"{where}." if where else "")
+        )
         for family, points in families(rows).items():
             keys = [k for k in METRICS if any(k in m for seeds in points.values() for m in seeds)]
-            lines = [[point, len(seeds), *(spread([m[k] for m in seeds if k in m]) if any(k in m for m in seeds) else "" for k in keys)] for point, seeds in points.items()]
-            alt = f"{title}, {family}: metrics of each point on held-out classes, one dot for each seed; the table below has the numbers"
-            parts.append(f"**{family}**\n\n![{alt}](images/{plot_name('comparison', f'{title} {family}')})\n\n{table(['', 'seeds', *keys], lines)}")
-        measured = [[family, point, ", ".join(f"{key} {number(value) if isinstance(value, (int, float)) else value}" for key, value in metrics.items())]
-                    for family, points in families(rows, retrieval=False).items() for point, seeds in points.items() for metrics in seeds]
+            lines = [
+                [
+                    point,
+                    len(seeds),
+                    *(spread([m[k] for m in seeds if k in m]) if any(k in m for m in seeds) else "" for k in keys),
+                ]
+                for point, seeds in points.items()
+            ]
+            alt = (
+                f"{title}, {family}: metrics of each point on held-out classes, one dot for each seed; the table "
+                f"below has the numbers"
+            )
+            parts.append(
+                f"**{family}**\n\n![{alt}](images/{plot_name('comparison', f'{title} {family}')})\n\n{table(['', 'seeds', *keys], lines)}"  # noqa: E501
+            )
+        measured = [
+            [
+                family,
+                point,
+                ", ".join(
+                    f"{key} {number(value) if isinstance(value, (int, float)) else value}"
+                    for key, value in metrics.items()
+                ),
+            ]
+            for family, points in families(rows, retrieval=False).items()
+            for point, seeds in points.items()
+            for metrics in seeds
+        ]
         if measured:
             parts.append(table(["what", "of", "measured"], measured))
         waiting: dict[tuple, int] = {}
         for key, row in rows.items():
             if not row["metrics"]:
-                waiting[key.partition("/")[0], str(row.get("not_run", "no reason given"))] = waiting.get((key.partition("/")[0], str(row.get("not_run", "no reason given"))), 0) + 1
+                waiting[key.partition("/")[0], str(row.get("not_run", "no reason given"))] = (
+                    waiting.get((key.partition("/")[0], str(row.get("not_run", "no reason given"))), 0) + 1
+                )
         if waiting:
-            parts.append(table(["not run", "rows", "why"], [[family, count, why] for (family, why), count in waiting.items()]))
+            parts.append(
+                table(["not run", "rows", "why"], [[family, count, why] for (family, why), count in waiting.items()])
+            )
     return "\n\n".join(parts) or "No comparison has been recorded: not run."
 
 
@@ -185,9 +231,16 @@ def all_benchmarks(page: Path) -> str:
         absent = [r for r in bench["rows"] if r["value"] is None]
         text = f"### {bench['title']}\n"
         if timed:
-            text += (f"\n![{bench['title']}: time of each contender, one row for each measurement, logarithmic axis; further left is faster]"
-                     f"(images/{plot_name('times', bench['benchmark'])})\n")
-        judged = [[r["name"], f"{number(r['value'])} {r['unit']}", r["target"]] for r in bench["rows"] if r["value"] is not None and r["target"]]
+            text += (
+                f"\n![{bench['title']}: time of each contender, one row for each measurement, logarithmic axis; "
+                f"further left is faster]"
+                f"(images/{plot_name('times', bench['benchmark'])})\n"
+            )
+        judged = [
+            [r["name"], f"{number(r['value'])} {r['unit']}", r["target"]]
+            for r in bench["rows"]
+            if r["value"] is not None and r["target"]
+        ]
         if judged:
             text += "\n" + table(["measurement with a target", "measured", "target"], judged) + "\n"
         if absent:
@@ -215,8 +268,15 @@ def memory(page: Path) -> str:
                 rows.append([bench["title"].split(":")[0], row["name"], size])
     for name, stored_rows in named_rows().items():
         for key, row in stored_rows.items():
-            rows += [[Path(name).stem, f"{key}: {what.removesuffix(', MB').removesuffix('MB') or 'one step'}", f"{number(value)} MB"]
-                     for what, value in row["metrics"].items() if what.endswith("MB") and value]
+            rows += [
+                [
+                    Path(name).stem,
+                    f"{key}: {what.removesuffix(', MB').removesuffix('MB') or 'one step'}",
+                    f"{number(value)} MB",
+                ]
+                for what, value in row["metrics"].items()
+                if what.endswith("MB") and value
+            ]
             if "caching" in key and not row["metrics"]:
                 rows.append([Path(name).stem, key, f"not run: {row.get('not_run', 'no reason given')}"])
     return table(["benchmark", "what", "peak memory (evaluation: the whole process; losses: what a call adds)"], rows)
@@ -227,7 +287,9 @@ def passed_over(page: Path) -> str:
     shown = [*measurements(), *(r for group in experiments().values() for r in group)]
     left = [name for name, value in stored().items() if not any(value is s for s in shown) and name not in named_rows()]
     damaged = sorted(p.name for p in RESULTS.glob("*.json") if p.name not in stored())
-    lines = [f"- `{name}`: of another kind, shown elsewhere" for name in left] + [f"- `{name}`: cannot be read, passed over" for name in damaged]
+    lines = [f"- `{name}`: of another kind, shown elsewhere" for name in left] + [
+        f"- `{name}`: cannot be read, passed over" for name in damaged
+    ]
     return "\n".join(lines) or "Every file is shown."
 
 
@@ -254,8 +316,11 @@ def teaching(page) -> str:
     rows = [[cell for n in pair for cell in ((n.replace("_", " ", 1), f"{times[n]:.0f} s") if n else ("", ""))]
             for pair in itertools.zip_longest(lessons, sets)]
     where = found["environment"]
-    return (f"{table(['lesson', 'CPU', 'problem set', 'CPU'], rows)}\n\n"
-            f"{where['hardware']} (torch {where['torch']}), {found['date']}, commit {where['commit']}; `{found['command']}`.")
+    return (
+        f"{table(['lesson', 'CPU', 'problem set', 'CPU'], rows)}\n\n"
+        f"{where['hardware']} (torch {where['torch']}), {found['date']}, commit {where['commit']}; "
+        f"`{found['command']}`."
+    )
 
 
 def grading(page) -> str:
@@ -263,27 +328,47 @@ def grading(page) -> str:
     found = stored().get("course.json")
     if not found:
         return "Not measured yet: `python tools/course.py measure`."
-    rows = [[f"set {name[3]}", f"{one['cpu_s']:.1f} s", f"{one['wall_s']:.1f} s"] for name, one in found["per_submission"].items()]
+    rows = [
+        [f"set {name[3]}", f"{one['cpu_s']:.1f} s", f"{one['wall_s']:.1f} s"]
+        for name, one in found["per_submission"].items()
+    ]
     whole, where = found["class_of_50"], found["environment"]
-    return (f"{table(['problem set', 'CPU of one submission', 'wall, by submission'], rows)}\n\n"
-            f"So 50 submissions of each of the {len(rows)} sets take {whole['cpu_min_over_two_cores']:.0f} minutes of two cores that have nothing else to do: extrapolated from the CPU time of "
-            f"{found['submissions_per_set']} submissions per set (one right, one blank), graded two at a time. The wall times were taken with a load of {found['load_of_the_machine']} on "
-            f"{where['hardware']['cores']} cores ({where['hardware']['cpu']}), {where['date']}, commit {where['commit']}; `{found['command']}`.")
+    return (
+        f"{table(['problem set', 'CPU of one submission', 'wall, by submission'], rows)}\n\n"
+        f"So 50 submissions of each of the {len(rows)} sets take {whole['cpu_min_over_two_cores']:.0f} minutes of two "
+        f"cores that have nothing else to do: extrapolated from the CPU time of "
+        f"{found['submissions_per_set']} submissions per set (one right, one blank), graded two at a time. The wall "
+        f"times were taken with a load of {found['load_of_the_machine']} on "
+        f"{where['hardware']['cores']} cores ({where['hardware']['cpu']}), {where['date']}, commit {where['commit']}; "
+        f"`{found['command']}`."
+    )
 
 
 BLOCKS = {
-    "teaching": teaching, "grading": grading,
-    "demo": demo, "experiments": all_experiments, "comparisons": all_comparisons, "benchmarks": all_benchmarks, "memory": memory, "passed-over": passed_over,
-    "migration": computed("migration"), "conventions": computed("conventions"), "protocols": computed("protocols"),
+    "teaching": teaching,
+    "grading": grading,
+    "demo": demo,
+    "experiments": all_experiments,
+    "comparisons": all_comparisons,
+    "benchmarks": all_benchmarks,
+    "memory": memory,
+    "passed-over": passed_over,
+    "migration": computed("migration"),
+    "conventions": computed("conventions"),
+    "protocols": computed("protocols"),
     "gradients": computed("gradients"),
 }
 
 
-# --- pages --------------------------------------------------------------------------------------------------------------------
+# --- pages ----------------------------------------------------------------------------------------------------------
 
 def pages() -> list[Path]:
     "README.md and the guides that hold a part of ours."
-    return [p for p in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if PART.search(p.read_text(encoding="utf-8"))]
+    return [
+        p
+        for p in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+        if PART.search(p.read_text(encoding="utf-8"))
+    ]
 
 
 def rendered(page: Path) -> str:
@@ -292,7 +377,11 @@ def rendered(page: Path) -> str:
         name = found[1]
         if name not in BLOCKS:
             raise SystemExit(f"{page.name} asks for results:{name}; there are {', '.join(BLOCKS)}")
-        return f"<!-- results:{name} (made by tools/results.py) -->\n{BLOCKS[name](page).rstrip()}\n<!-- end of results:{name} -->"
+        return (
+            f"<!-- results:{name} (made by tools/results.py) -->\n{BLOCKS[name](page).rstrip()}\n<!-- end of "
+            f"results:{name} -->"
+        )
+
     return PART.sub(fill, page.read_text(encoding="utf-8"))
 
 

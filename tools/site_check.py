@@ -3,9 +3,12 @@
     python tools/site_check.py _site             what the files say (standard library only)
     python tools/site_check.py _site --browser   and what headless Chromium sees of them
 
-Files: code keeps its lines, no cell begins with a directive, no Quarto markup shows as text, no link leads to a notebook that is a page of
-the site, no page is larger than 3 MB. Browser: every page at 390 px in light colours, ten of them at 390 and 1280 px in both themes: no
-sideways scroll, no console error, nothing missing, nothing fetched from another host, no serious or critical finding of axe-core; the
+Files: code keeps its lines, no cell begins with a directive, no Quarto markup shows as text, no link leads to a
+    notebook that is a page of
+the site, no page is larger than 3 MB. Browser: every page at 390 px in light colours, ten of them at 390 and 1280 px in
+both themes: no
+sideways scroll, no console error, nothing missing, nothing fetched from another host, no serious or critical finding of
+axe-core; the
 times of first paint are told.
 """
 
@@ -69,11 +72,19 @@ def check_page(name: str, text: str, rendered: set[str]) -> list[str]:
     "Everything wrong with one page, a line each; `rendered` holds the notebooks that are pages of the site."
     page = Reader(text)
     blocks = [[line.rstrip() for line in block.strip("\n").splitlines()] for block in page.code]
-    found = [f"{name}: a block of code begins with {block[0]!r}" for block in blocks if block and block[0].startswith("#|")]
-    found += [f"{name}: Quarto markup shows as text: {text.strip()[:60]!r}" for text in page.paragraphs if ":::" in text]
+    found = [
+        f"{name}: a block of code begins with {block[0]!r}" for block in blocks if block and block[0].startswith("#|")
+    ]
+    found += [
+        f"{name}: Quarto markup shows as text: {text.strip()[:60]!r}" for text in page.paragraphs if ":::" in text
+    ]
     for link in page.links:
         path = unquote(re.split(r"[?#]", link)[0])
-        if path.endswith(".ipynb") and "://" not in path and os.path.normpath(os.path.join(os.path.dirname(name), path)) in rendered:
+        if (
+            path.endswith(".ipynb")
+            and "://" not in path
+            and os.path.normpath(os.path.join(os.path.dirname(name), path)) in rendered
+        ):
             found.append(f"{name}: links to {link}, which is a page of this site")
     source = re.sub(r"\.html$", ".ipynb", name)
     if source in rendered:
@@ -90,23 +101,32 @@ def check(site: Path) -> list[str]:
         return [f"{site} holds no page"]
     names = {path.relative_to(site).as_posix() for path in pages}
     rendered = {f"nbs/{path.name}" for path in (ROOT / "nbs").glob("*.ipynb") if f"nbs/{path.stem}.html" in names}
-    large = [f"{path.relative_to(site).as_posix()} has {path.stat().st_size:,} bytes" for path in pages if path.stat().st_size > 3_000_000]
-    return large + [line for path in pages for line in check_page(path.relative_to(site).as_posix(), path.read_text(encoding="utf-8"), rendered)]
+    large = [
+        f"{path.relative_to(site).as_posix()} has {path.stat().st_size:,} bytes"
+        for path in pages
+        if path.stat().st_size > 3_000_000
+    ]
+    return large + [
+        line
+        for path in pages
+        for line in check_page(path.relative_to(site).as_posix(), path.read_text(encoding="utf-8"), rendered)
+    ]
 
 
-# --- in a browser ------------------------------------------------------------------------------------------------------------------
+# --- in a browser ---------------------------------------------------------------------------------------------------
 
 TEN = 10  # pages that are looked at in every width and theme
-# axe needs half a minute for a lesson's 20,000 elements, most of them coloured words of code: of each kind a few are looked at.
+# axe needs half a minute for a lesson's 20,000 elements, most of them coloured words of code: of each kind a few are
+# looked at.
 THIN = """() => {
     const seen = {};
     const few = (key, most) => (seen[key] = (seen[key] || 0) + 1) <= most;
     document.querySelectorAll('pre span[class]').forEach(e => { if (!few('code ' + e.className, 3)) e.replaceWith(e.textContent); });
     document.querySelectorAll('math').forEach(e => { if (!few('math', 10)) e.replaceWith('x'); });
     document.querySelectorAll('svg').forEach(e => { if (!few('svg', 3)) e.replaceChildren(); });
-}"""
+}"""  # noqa: E501
 PICTURES = """[...document.querySelectorAll('img')].filter(i => !i.alt.trim() && !i.closest('button, [aria-label]') || i.complete && !i.naturalWidth)
-    .map(i => i.src.slice(0, 80))"""
+    .map(i => i.src.slice(0, 80))"""  # noqa: E501
 PAINT = "performance.getEntriesByName('first-contentful-paint').map(e => e.startTime)[0] ?? null"
 
 
@@ -134,8 +154,10 @@ def axe_source() -> str:
 
 def axe_findings(tab, options: str = "{}") -> list[str]:
     "What axe-core calls serious or critical, a line each; axe-core is in the page already."
-    found = tab.evaluate(f"axe.run(document, {{...{options}, resultTypes: ['violations']}}).then(r => r.violations.map(v => "
-                         "[v.impact, v.id, v.nodes.length, v.nodes[0].html.slice(0, 160), v.nodes[0].failureSummary]))")
+    found = tab.evaluate(
+        f"axe.run(document, {{...{options}, resultTypes: ['violations']}}).then(r => r.violations.map(v => "
+        "[v.impact, v.id, v.nodes.length, v.nodes[0].html.slice(0, 160), v.nodes[0].failureSummary]))"
+    )
     return [f"axe {impact}: {rule}, {count} times, first {node} ({' '.join(why.split())[:200]})"
             for impact, rule, count, node, why in found if impact in ("serious", "critical")]
 
@@ -149,7 +171,14 @@ def opened(browser, address: str, href: str, width: int, theme: str):
     tab.on("console", lambda m: problems.append(f"console: {m.text}") if m.type == "error" else None)
     tab.on("pageerror", lambda e: problems.append(f"error: {e}"))
     tab.on("requestfailed", lambda r: problems.append(f"failed: {r.url}"))
-    tab.on("request", lambda r: problems.append(f"fetches from outside: {r.url}") if not r.url.startswith((address, "data:", "blob:")) else None)
+    tab.on(
+        "request",
+        lambda r: (
+            problems.append(f"fetches from outside: {r.url}")
+            if not r.url.startswith((address, "data:", "blob:"))
+            else None
+        ),
+    )
     tab.on("response", lambda r: problems.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
     try:
         tab.goto(f"{address}/{href}")
@@ -178,11 +207,16 @@ def in_a_browser(site: Path, chromium: str) -> tuple[list[str], list[float]]:
 
     hrefs = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html") if "site_libs" not in path.parts)
     first = [h for h in ("index.html", "nbs/00_why.html", "nbs/03_smooth_ap.html") if h in hrefs]
-    ten = [*first, *[h for h in hrefs if h not in first][:: max(1, (len(hrefs) - len(first)) // (TEN - len(first)))]][:TEN]
+    ten = [*first, *[h for h in hrefs if h not in first][:: max(1, (len(hrefs) - len(first)) // (TEN - len(first)))]][
+        :TEN
+    ]
     found, paints = [], []
     with served(site) as address, sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        for href, width, theme in [*((h, 390, "light") for h in hrefs), *((h, *how) for h in ten for how in ((1280, "light"), (390, "dark"), (1280, "dark")))]:
+        for href, width, theme in [
+            *((h, 390, "light") for h in hrefs),
+            *((h, *how) for h in ten for how in ((1280, "light"), (390, "dark"), (1280, "dark"))),
+        ]:
             lines, paint = look(browser, address, href, width, theme, axe_source())
             found += lines
             paints += [paint] if paint else []

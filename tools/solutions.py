@@ -20,12 +20,14 @@ One way to answer each task of the [course](https://github.com/smoothap-nb/smoot
 [another page](lesson_solutions.md).
 
 This page is made from the source notebooks by `python tools/solutions.py`; the code on it is the code that the tests run. Whoever teaches a graded class with these sets should change a number or two: [how](teaching.md).
-"""
+"""  # noqa: E501
 
 
 def code(source: str) -> str:
     "A solution cell without nbgrader's markers."
-    return "\n".join(line for line in source.split("\n") if not line.strip().startswith(("### BEGIN", "### END"))).strip("\n")
+    return "\n".join(
+        line for line in source.split("\n") if not line.strip().startswith(("### BEGIN", "### END"))
+    ).strip("\n")
 
 
 def answers(path: Path) -> str:
@@ -36,13 +38,18 @@ def answers(path: Path) -> str:
         if cell.cell_type == "markdown" and not marks.get("solution"):
             if not parts:
                 name = re.search(r"^# (.+)$", cell.source, re.M)[1]
-                parts.append(f"## {name}\n\n[The set](https://github.com/smoothap-nb/smoothap_nb/blob/main/course/source/{path.stem}/{path.stem}.ipynb)")
+                parts.append(
+                    f"## {name}\n\n[The "
+                    f"set](https://github.com/smoothap-nb/smoothap_nb/blob/main/course/source/{path.stem}/{path.stem}.ipynb)"  # noqa: E501
+                )
             headings = re.findall(r"^##+ (.+)$", cell.source, re.M)
             if headings:
                 task = headings[-1]
         elif marks.get("solution"):
             heading, task = ([f"### {task}"] if task else []), ""
-            parts += heading + ([cell.source.strip()] if cell.cell_type == "markdown" else [f"```python\n{code(cell.source)}\n```"])
+            parts += heading + (
+                [cell.source.strip()] if cell.cell_type == "markdown" else [f"```python\n{code(cell.source)}\n```"]
+            )
     return "\n\n".join(parts) + "\n"
 
 
@@ -55,7 +62,10 @@ if __name__ == "__main__":
     wanted = page()
     if "--check" in sys.argv:
         same = PAGE.exists() and PAGE.read_text(encoding="utf-8") == wanted
-        print(f"{PAGE.relative_to(ROOT)} {'is' if same else 'is not'} what the notebooks give{'' if same else ': python tools/solutions.py'}")
+        print(
+            f"{PAGE.relative_to(ROOT)} {'is' if same else 'is not'} what the notebooks "
+            f"give{'' if same else ': python tools/solutions.py'}"
+        )
         sys.exit(not same)
     PAGE.write_text(wanted, encoding="utf-8")
     print(f"{PAGE.relative_to(ROOT)}: {wanted.count('```python')} solutions")

@@ -19,7 +19,13 @@ def tables() -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     "The tables `_PUBLIC` and `_RENAMED` of the package, read without importing it."
     found = {}
     for node in ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8")).body:
-        target = node.targets[0] if isinstance(node, ast.Assign) else node.target if isinstance(node, ast.AnnAssign) else None
+        target = (
+            node.targets[0]
+            if isinstance(node, ast.Assign)
+            else node.target
+            if isinstance(node, ast.AnnAssign)
+            else None
+        )
         if isinstance(target, ast.Name) and target.id in ("_PUBLIC", "_RENAMED"):
             found[target.id] = ast.literal_eval(node.value)
     return found["_PUBLIC"], found["_RENAMED"]
@@ -27,12 +33,18 @@ def tables() -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
 
 @functools.cache
 def defined(module: str) -> frozenset[str]:
-    "The names that a module's text defines at its top; others are made at first use, where another package is needed for them."
+    """The names that a module's text defines at its top; others are made at first use, where another package is needed
+    for them.
+    """
     tree = ast.parse((PACKAGE / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
     names = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
     for node in tree.body:
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
-            names |= {t.id for t in (node.targets if isinstance(node, ast.Assign) else [node.target]) if isinstance(t, ast.Name)}
+            names |= {
+                t.id
+                for t in (node.targets if isinstance(node, ast.Assign) else [node.target])
+                if isinstance(t, ast.Name)
+            }
     return frozenset(names)
 
 
@@ -40,7 +52,12 @@ def stub() -> str:
     "The text of the stub: every public name, imported from its module."
     public, renamed = tables()
     homes = {name: module for module, names in public.items() for name in names}
-    lines = ["# Made by tools/stubs.py from __init__.py: change that, then run `make export`.", "", "from typing import Any", ""]
+    lines = [
+        "# Made by tools/stubs.py from __init__.py: change that, then run `make export`.",
+        "",
+        "from typing import Any",
+        "",
+    ]
     for module, names in public.items():
         lines += [f"from .{module} import {name} as {name}" for name in names if name in defined(module)]
     lines += [f"from .{homes[new]} import {new} as {old}" for old, new in renamed.items()]

@@ -4,7 +4,8 @@
     python tools/teaching.py set3 10    measure these only, keep the rest of the file
     python tools/teaching.py slides FOLDER    the lessons' figures as PNG files, and index.md with what each shows
 
-What is kept is the CPU time of the kernel on one thread, imports included: it depends on the machine, not on what else runs there.
+What is kept is the CPU time of the kernel on one thread, imports included: it depends on the machine, not on what
+    else runs there.
 """
 
 from __future__ import annotations
@@ -25,7 +26,27 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULT = ROOT / "docs" / "results" / "teaching.json"
-LESSONS = ("01", "02", "03", "04", "05", "06", "07", "08", "10", "11", "12", "13", "14", "15", "16", "17", "18", "20", "21")
+LESSONS = (
+    "01",
+    "02",
+    "03",
+    "04",
+    "05",
+    "06",
+    "07",
+    "08",
+    "10",
+    "11",
+    "12",
+    "13",
+    "14",
+    "15",
+    "16",
+    "17",
+    "18",
+    "20",
+    "21",
+)
 
 
 def notebooks() -> dict[str, Path]:
@@ -43,7 +64,12 @@ def cpu_seconds(path: Path) -> float:
             shutil.copytree(path.parent, place)
             shutil.copy(ROOT / "course" / "smoothap_course.py", place)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        NotebookClient(nbformat.read(path, as_version=4), timeout=600, kernel_name="python3", resources={"metadata": {"path": str(place)}}).execute()
+        NotebookClient(
+            nbformat.read(path, as_version=4),
+            timeout=600,
+            kernel_name="python3",
+            resources={"metadata": {"path": str(place)}},
+        ).execute()
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -57,12 +83,18 @@ def slides(folder: Path) -> int:
             continue
         section = path.stem
         for number, cell in enumerate(nbformat.read(path, as_version=4).cells):
-            section = (re.findall(r"^#+ (.+)$", cell.source, re.M) or [section])[-1] if cell.cell_type == "markdown" else section
+            section = (
+                (re.findall(r"^#+ (.+)$", cell.source, re.M) or [section])[-1]
+                if cell.cell_type == "markdown"
+                else section
+            )
             for output in cell.get("outputs", []):
                 picture = output.get("data", {}).get("image/png")
                 if picture:
                     shown = output["metadata"].get("image/png", {}).get("alt", section)
-                    name = f"{path.stem[:2]}-{number:03d}-{re.sub(r'[^a-z0-9]+', '-', shown.lower())[:50].strip('-')}.png"
+                    name = (
+                        f"{path.stem[:2]}-{number:03d}-{re.sub(r'[^a-z0-9]+', '-', shown.lower())[:50].strip('-')}.png"
+                    )
                     (folder / name).write_bytes(base64.b64decode(picture))
                     lines += [f"## {path.stem[:2]}, {section}", "", f"![{shown}]({name})", "", shown, ""]
                     count += 1
@@ -82,7 +114,11 @@ def main(wanted: list[str]) -> None:
             found["cpu_seconds"][name] = round(cpu_seconds(path), 1)
             print(f"{name}: {found['cpu_seconds'][name]} s", flush=True)
     found["cpu_seconds"] = {name: found["cpu_seconds"][name] for name in notebooks() if name in found["cpu_seconds"]}
-    found |= {"command": "python tools/teaching.py", "date": datetime.date.today().isoformat(), "environment": environment(torch.device("cpu"))}
+    found |= {
+        "command": "python tools/teaching.py",
+        "date": datetime.date.today().isoformat(),
+        "environment": environment(torch.device("cpu")),
+    }
     RESULT.write_text(json.dumps(found, indent=1, default=str) + "\n", encoding="utf-8")
 
 

@@ -24,7 +24,10 @@ def columns(labels) -> np.ndarray:
     "(N, L) labels from (N,) or (N, L), tensors included."
     labels = np.asarray(labels)
     if labels.ndim not in (1, 2) or labels.size == 0 or labels.dtype.kind not in "iu":
-        raise ValueError(f"labels must be a non-empty list of whole numbers of shape (N,) or (N, L), got {labels.dtype} of shape {labels.shape}")
+        raise ValueError(
+            f"labels must be a non-empty list of whole numbers of shape (N,) or (N, L), got {labels.dtype} of shape "
+            f"{labels.shape}"
+        )
     return labels.reshape(len(labels), -1)
 
 # %% ../../nbs/12_sampling.ipynb #12a00002
@@ -41,7 +44,9 @@ def cut_class(members: np.ndarray, groups: int, size: int, rng) -> list[np.ndarr
 
 # %% ../../nbs/12_sampling.ipynb #12a00003
 def epoch_length(groups: np.ndarray, classes: int) -> int:
-    "The largest number of batches of `classes` different classes that can all be filled, if class c has groups[c] groups to give."
+    """The largest number of batches of `classes` different classes that can all be filled, if class c has groups[c]
+    groups to give.
+    """
     batches = int(groups.max())
     while (needed := -(-int(np.minimum(groups, batches).sum()) // classes)) < batches:
         batches = needed
@@ -49,7 +54,9 @@ def epoch_length(groups: np.ndarray, classes: int) -> int:
 
 # %% ../../nbs/12_sampling.ipynb #12a00004
 def deal(groups: np.ndarray, batches: int, size: int, rng, give: Callable) -> tuple[list[list[int]], np.ndarray]:
-    "Give every class's groups to different batches, the emptiest first; which classes each batch holds, and the room left in it."
+    """Give every class's groups to different batches, the emptiest first; which classes each batch holds, and the room
+    left in it.
+    """
     room, held = np.full(batches, size), [[] for _ in range(batches)]
     for c in sorted(rng.permutation(len(groups)), key=lambda c: -groups[c]):
         chosen = np.argsort(-(room + rng.random(batches)), kind="stable")[: groups[c]]  # emptiest first, ties by chance
@@ -74,8 +81,10 @@ def batch_statistics(sampler, labels, epochs: int = 1) -> dict:
         epochs: how many epochs to count, from epoch 0.
 
     Returns:
-        dict: `batches` in an epoch and `images` in a batch (means); `reached`, the share of the images that were used at least once;
-        `alone`, the share of queries without a positive in their batch; `shared` (list of L floats), for each level, coarse to fine, the
+        dict: `batches` in an epoch and `images` in a batch (means); `reached`, the share of the images that were
+            used at least once;
+        `alone`, the share of queries without a positive in their batch; `shared` (list of L floats), for each level,
+        coarse to fine, the
         mean number of other images in the batch that share the query's label down to that level and no further.
     """
     labels = columns(labels)
@@ -87,8 +96,13 @@ def batch_statistics(sampler, labels, epochs: int = 1) -> dict:
         alone += ((common == labels.shape[1]).sum(1) == 1).sum()
         queries += len(batch)
     shared[-1] -= queries  # a query shares everything with itself
-    return {"batches": len(counted) / epochs, "images": queries / len(counted), "reached": len(np.unique(np.concatenate(counted))) / len(labels),
-            "alone": float(alone / queries), "shared": [float(n / queries) for n in shared[1:]]}
+    return {
+        "batches": len(counted) / epochs,
+        "images": queries / len(counted),
+        "reached": len(np.unique(np.concatenate(counted))) / len(labels),
+        "alone": float(alone / queries),
+        "shared": [float(n / queries) for n in shared[1:]],
+    }
 
 # %% ../../nbs/12_sampling.ipynb #fd255080
 def next_on_the_row(row: np.ndarray, cursor: int, count: int) -> tuple[np.ndarray, int]:
@@ -110,5 +124,7 @@ def divide(total: int, room: list[int]) -> list[int]:
 
 # %% ../../nbs/12_sampling.ipynb #2652d087
 def siblings_first(weights: np.ndarray, rng) -> np.ndarray:
-    "All places in a random order in which each next one is drawn with a probability proportional to its weight, without replacement."
+    """All places in a random order in which each next one is drawn with a probability proportional to its weight,
+    without replacement.
+    """
     return np.argsort(rng.exponential(size=len(weights)) / weights)

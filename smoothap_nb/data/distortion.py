@@ -64,7 +64,8 @@ def move(images: Tensor, angle: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     place = (2 * torch.arange(side, device=images.device, dtype=torch.float32) + 1) / side - 1
     x, y = place[None, None, :] - each(shift[:, 0])[:, 0], place[None, :, None] - each(shift[:, 1])[:, 0]
     cos, sin = each(torch.cos(angle) / scale)[:, 0], each(torch.sin(angle) / scale)[:, 0]
-    grid = torch.stack((cos * x + sin * y, cos * y - sin * x), dim=-1)  # elementwise: no sum that could depend on the batch
+    # elementwise: no sum that could depend on the batch
+    grid = torch.stack((cos * x + sin * y, cos * y - sin * x), dim=-1)
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 
 # %% ../../nbs/10b_distortions.ipynb #c938bc46
@@ -103,7 +104,9 @@ def check_strength(strength: float) -> float:
     if isinstance(strength, bool) or not isinstance(strength, Real):
         raise TypeError(f"strength must be a number, got {strength!r}")
     if not 0 <= strength < math.inf:
-        raise ValueError(f"strength must be a finite number of at least 0 (0 leaves the pictures as they are), got {strength}")
+        raise ValueError(
+            f"strength must be a finite number of at least 0 (0 leaves the pictures as they are), got {strength}"
+        )
     return float(strength)
 
 # %% ../../nbs/10b_distortions.ipynb #a4b4d9a5
@@ -113,7 +116,8 @@ def distort(images: Tensor, keys: Tensor, strength: float = 1.0) -> Tensor:
     Args:
         images: (B, H, H) or (B, 1, H, H), uint8, or floating in [0, 1].
         keys: (B,) int64, from `distortion_keys`.
-        strength: >= 0. 0 changes nothing; at 1 rotation is within 12 degrees, scale within a factor 1.2, shift within 6% of the side,
+        strength: >= 0. 0 changes nothing; at 1 rotation is within 12 degrees, scale within a factor 1.2, shift
+            within 6% of the side,
             contrast from 1 down to 0.5, blur up to 2.5% of the side, noise of standard deviation up to 0.06.
 
     Returns:
@@ -128,13 +132,19 @@ def distort(images: Tensor, keys: Tensor, strength: float = 1.0) -> Tensor:
     if images.ndim != 3 or images.shape[1] != images.shape[2]:
         raise ValueError(f"images must have shape (B, H, H) or (B, 1, H, H), got {tuple(images.shape)}")
     if keys.shape != images.shape[:1] or keys.dtype != torch.int64:
-        raise ValueError(f"keys must be {len(images)} int64 numbers, one per image, got {keys.dtype} {tuple(keys.shape)}")
+        raise ValueError(
+            f"keys must be {len(images)} int64 numbers, one per image, got {keys.dtype} {tuple(keys.shape)}"
+        )
     images = (images.float() / 255 if images.dtype == torch.uint8 else images.float())[:, None]
     if strength == 0 or len(images) == 0:
         return images
     side, keys = images.shape[-1], keys.to(images.device)
     u = uniform(keys, 8)  # angle, scale, shift x, shift y, blur, contrast, brightness, noise
-    angle, scale, shift = (2 * u[:, 0] - 1) * strength * _ANGLE, torch.exp((2 * u[:, 1] - 1) * strength * _SCALE), (2 * u[:, 2:4] - 1) * strength
+    angle, scale, shift = (
+        (2 * u[:, 0] - 1) * strength * _ANGLE,
+        torch.exp((2 * u[:, 1] - 1) * strength * _SCALE),
+        (2 * u[:, 2:4] - 1) * strength,
+    )
     images = move(images, angle, scale, shift * 2 * _SHIFT)
     widest = strength * _WIDEST * side
     images = blur(images, u[:, 4] * widest, radius=max(1, math.ceil(2.5 * widest)))

@@ -23,13 +23,22 @@ __all__ = ['FACES', 'CANVAS', 'EM', 'LIMIT', 'SPLITS', 'font_file', 'drawable', 
 
 # %% ../../nbs/10_glyphs.ipynb #9317dd0f
 FACES = {  # face -> its file among matplotlib's fonts
-    "DejaVu Sans": "DejaVuSans", "DejaVu Sans Bold": "DejaVuSans-Bold",
-    "DejaVu Sans Oblique": "DejaVuSans-Oblique", "DejaVu Sans Bold Oblique": "DejaVuSans-BoldOblique",
-    "DejaVu Sans Mono": "DejaVuSansMono", "DejaVu Sans Mono Bold": "DejaVuSansMono-Bold",
-    "DejaVu Sans Mono Oblique": "DejaVuSansMono-Oblique", "DejaVu Sans Mono Bold Oblique": "DejaVuSansMono-BoldOblique",
-    "DejaVu Serif": "DejaVuSerif", "DejaVu Serif Bold": "DejaVuSerif-Bold",
-    "DejaVu Serif Italic": "DejaVuSerif-Italic", "DejaVu Serif Bold Italic": "DejaVuSerif-BoldItalic",
-    "STIX": "STIXGeneral", "STIX Bold": "STIXGeneralBol", "STIX Italic": "STIXGeneralItalic", "STIX Bold Italic": "STIXGeneralBolIta",
+    "DejaVu Sans": "DejaVuSans",
+    "DejaVu Sans Bold": "DejaVuSans-Bold",
+    "DejaVu Sans Oblique": "DejaVuSans-Oblique",
+    "DejaVu Sans Bold Oblique": "DejaVuSans-BoldOblique",
+    "DejaVu Sans Mono": "DejaVuSansMono",
+    "DejaVu Sans Mono Bold": "DejaVuSansMono-Bold",
+    "DejaVu Sans Mono Oblique": "DejaVuSansMono-Oblique",
+    "DejaVu Sans Mono Bold Oblique": "DejaVuSansMono-BoldOblique",
+    "DejaVu Serif": "DejaVuSerif",
+    "DejaVu Serif Bold": "DejaVuSerif-Bold",
+    "DejaVu Serif Italic": "DejaVuSerif-Italic",
+    "DejaVu Serif Bold Italic": "DejaVuSerif-BoldItalic",
+    "STIX": "STIXGeneral",
+    "STIX Bold": "STIXGeneralBol",
+    "STIX Italic": "STIXGeneralItalic",
+    "STIX Bold Italic": "STIXGeneralBolIta",
 }
 
 
@@ -39,8 +48,10 @@ def font_file(face: str) -> Path:
 
     path = Path(get_data_path()) / "fonts" / "ttf" / f"{FACES[face]}.ttf"
     if not path.exists():
-        raise FileNotFoundError(f"matplotlib's typeface {face} is missing ({path}); some distributions remove the fonts: "
-                                "reinstall matplotlib from PyPI (pip install --force-reinstall matplotlib)")
+        raise FileNotFoundError(
+            f"matplotlib's typeface {face} is missing ({path}); some distributions remove the fonts: "
+            "reinstall matplotlib from PyPI (pip install --force-reinstall matplotlib)"
+        )
     return path
 
 # %% ../../nbs/10_glyphs.ipynb #df4762d2
@@ -122,7 +133,9 @@ def lookalikes(pictures: Tensor, tolerance: float = 4.0) -> list[tuple[int, int]
     return list(zip(i[alike].tolist(), j[alike].tolist()))
 
 # %% ../../nbs/10_glyphs.ipynb #15e1594d
-def select_characters(faces: dict[int, int], rivals: dict[int, set[int]], least: int = 4) -> tuple[list[int], dict[str, int]]:
+def select_characters(
+    faces: dict[int, int], rivals: dict[int, set[int]], least: int = 4
+) -> tuple[list[int], dict[str, int]]:
     """The characters that become classes.
 
     Args:
@@ -138,7 +151,11 @@ def select_characters(faces: dict[int, int], rivals: dict[int, set[int]], least:
     for code in enough:
         if not rivals.get(code, set()) & kept:
             kept.add(code)
-    return sorted(kept), {"drawn": len(faces), "in fewer than four faces": len(faces) - len(enough), "look-alikes": len(enough) - len(kept)}
+    return sorted(kept), {
+        "drawn": len(faces),
+        "in fewer than four faces": len(faces) - len(enough),
+        "look-alikes": len(enough) - len(kept),
+    }
 
 # %% ../../nbs/10_glyphs.ipynb #2d96373a
 def cut_name(name: str) -> str:
@@ -152,7 +169,8 @@ def name_tree(names: list[str], least_group: int = 20, least_family: int = 4) ->
     Args:
         names: Unicode names.
         least_group: names that a group needs; its first word is shared, all others are in OTHER.
-        least_family: names that must share a run of leading words; what a group has left over is the family of the group's own name.
+        least_family: names that must share a run of leading words; what a group has left over is the family of the
+            group's own name.
 
     Returns:
         groups, families: one string per name each.
@@ -178,8 +196,11 @@ def character_table(codes: list[int]) -> dict:
     groups = list(dict.fromkeys(group for group, _, _ in rows))
     families = list(dict.fromkeys((group, family) for group, family, _ in rows))
     return {
-        "codes": [code for _, _, code in rows], "groups": groups, "families": [family for _, family in families],
-        "group": [groups.index(group) for group, _, _ in rows], "family": [families.index((group, family)) for group, family, _ in rows],
+        "codes": [code for _, _, code in rows],
+        "groups": groups,
+        "families": [family for _, family in families],
+        "group": [groups.index(group) for group, _, _ in rows],
+        "family": [families.index((group, family)) for group, family, _ in rows],
     }
 
 # %% ../../nbs/10_glyphs.ipynb #6284f468

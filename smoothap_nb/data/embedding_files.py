@@ -19,7 +19,8 @@ def read_embeddings(path) -> tuple[np.ndarray | Tensor, np.ndarray | None]:
     """Embeddings, and labels where the file has them.
 
     Args:
-        path: a `.npy` file with (N, D) numbers (mapped, not read whole), or a `.safetensors` file with a tensor `embeddings` (or one tensor alone) and,
+        path: a `.npy` file with (N, D) numbers (mapped, not read whole), or a `.safetensors` file with a tensor
+            `embeddings` (or one tensor alone) and,
             if it likes, `labels`.
 
     Returns:
@@ -34,7 +35,10 @@ def read_embeddings(path) -> tuple[np.ndarray | Tensor, np.ndarray | None]:
     if path.suffix == ".npy":
         return _read_npy(path), None
     if path.suffix != ".safetensors":
-        raise ConfigError(f"{path} is neither .npy nor .safetensors: write the embeddings with numpy.save or safetensors.torch.save_file")
+        raise ConfigError(
+            f"{path} is neither .npy nor .safetensors: write the embeddings with numpy.save or "
+            f"safetensors.torch.save_file"
+        )
     try:
         tensors = load_file(path)
     except (SafetensorError, OSError) as error:
@@ -56,7 +60,8 @@ def _read_npy(path: Path) -> np.ndarray:
 def read_labels(path) -> np.ndarray:
     """Labels from a `.npy` file of integers, or from a `.csv` file with a column for each level, coarse to fine.
 
-    A first CSV line is taken as a heading when it holds words above columns of numbers, or the words label, class, level or id.
+    A first CSV line is taken as a heading when it holds words above columns of numbers, or the words label, class,
+    level or id.
 
     Returns:
         (N,) or (N, L) int64; words are numbered in alphabetical order.
@@ -88,7 +93,13 @@ def read_labels(path) -> np.ndarray:
         raise ConfigError(f"{path} holds no labels")
     wrong = next((i for i, row in enumerate(rows, 1) if len(row) != len(rows[0]) or "" in row), None)
     if wrong is not None:
-        raise ConfigError(f"line {wrong} of the labels in {path} has {len(rows[wrong - 1])} filled or empty cells, the first has {len(rows[0])}: every image needs every level")
-    columns = [[int(c) for c in column] if all(map(number, column)) else np.unique(column, return_inverse=True)[1] for column in zip(*rows)]
+        raise ConfigError(
+            f"line {wrong} of the labels in {path} has {len(rows[wrong - 1])} filled or empty cells, the first has "
+            f"{len(rows[0])}: every image needs every level"
+        )
+    columns = [
+        [int(c) for c in column] if all(map(number, column)) else np.unique(column, return_inverse=True)[1]
+        for column in zip(*rows)
+    ]
     labels = np.stack([np.asarray(c, dtype=np.int64) for c in columns], 1)
     return labels[:, 0] if labels.shape[1] == 1 else labels

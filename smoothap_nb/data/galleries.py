@@ -23,7 +23,8 @@ def average_groups(embeddings: Tensor, groups: Tensor) -> Tensor:
     """Means of unit-length embeddings over groups, for videos (IJB-C).
 
     Args:
-        embeddings: (N, D); rows are normalised first, so that a blurred frame of short length counts as much as a sharp one.
+        embeddings: (N, D); rows are normalised first, so that a blurred frame of short length counts as much as a
+            sharp one.
         groups: (N,) int64, the group of each row, 0 to M - 1, none empty.
 
     Returns:
@@ -31,7 +32,9 @@ def average_groups(embeddings: Tensor, groups: Tensor) -> Tensor:
     """
     rows = F.normalize(embeddings, dim=1)
     groups = groups.to(rows.device)
-    total = torch.zeros(int(groups.max()) + 1, rows.shape[1], dtype=rows.dtype, device=rows.device).index_add_(0, groups, rows)
+    total = torch.zeros(int(groups.max()) + 1, rows.shape[1], dtype=rows.dtype, device=rows.device).index_add_(
+        0, groups, rows
+    )
     return F.normalize(total, dim=1)
 
 # %% ../../nbs/11b_protocols.ipynb #2466f1d8
@@ -56,7 +59,9 @@ def own_rows(queries: ImageSet, gallery: ImageSet) -> Tensor:
     own, candidates = torch.full((len(queries),), -1), by_size_and_label(gallery)
     for key, rows in by_size_and_label(queries).items():
         for row in rows:
-            same = (c for c in candidates.get(key, ()) if filecmp.cmp(queries.paths[row], gallery.paths[c], shallow=False))
+            same = (
+                c for c in candidates.get(key, ()) if filecmp.cmp(queries.paths[row], gallery.paths[c], shallow=False)
+            )
             own[row] = next(same, -1)
     return own
 
@@ -79,7 +84,9 @@ def one_of_each(classes: Tensor, seed: int = 0, draw: int = 0) -> tuple[Tensor, 
 
 # %% ../../nbs/11b_protocols.ipynb #7b11000f
 def mean_results(results: Sequence[dict]) -> dict:
-    "Means of every number over several results of `evaluate` (draws, or DyML's three scales); skipped queries are added up."
+    """Means of every number over several results of `evaluate` (draws, or DyML's three scales); skipped queries are
+    added up.
+    """
     keys = [key for key in results[0] if all(isinstance(r.get(key), (int, float)) for r in results)]
     means = {key: float(np.mean([r[key] for r in results])) for key in keys}
     return means | {key: sum(r[key] for r in results) for key in keys if key == "queries_skipped"}

@@ -39,7 +39,8 @@ class Listing:
     paths: list[str]  # relative to the root, "/" between folders
     names: list[list[str]]  # one column per level, coarse to fine
     level_names: tuple[str, ...]
-    # "strict": a class has one parent; "path": a class is its whole path; "split": path, with a warning where names repeat
+    # "strict": a class has one parent; "path": a class is its whole path; "split": path, with a warning where names
+    # repeat
     tree: str = "strict"
     boxes: list[tuple[float, ...]] | None = None  # left, top, width, height of what counts in the picture
     instances: list[str] | None = None  # images with the same name are averaged (video frames)

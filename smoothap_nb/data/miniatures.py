@@ -184,7 +184,7 @@ def _write_inshop(w: _Writer) -> None:
     for c, (group, _, found) in enumerate(w.train + w.test):
         for k, row in enumerate(found):
             path = w.photo(
-                f"img/{INSHOP_CATEGORIES[group]}/id_{c + 1:08d}/{k // 4 + 1:02d}_{k % 4 + 1}_{('front', 'side', 'back', 'full')[k % 4]}.jpg",
+                f"img/{INSHOP_CATEGORIES[group]}/id_{c + 1:08d}/{k // 4 + 1:02d}_{k % 4 + 1}_{('front', 'side', 'back', 'full')[k % 4]}.jpg",  # noqa: E501
                 row,
             )
             rows.append((path, f"id_{c + 1:08d}", "train" if c < len(w.train) else "query" if k % 2 else "gallery"))

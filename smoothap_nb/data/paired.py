@@ -1,4 +1,6 @@
-"""Batches from two super-labels, the same number of images of every class: what Smooth-AP and RaMBO describe for Stanford Online Products."""
+"""Batches from two super-labels, the same number of images of every class: what Smooth-AP and RaMBO describe for
+Stanford Online Products.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ class PairedClassSampler(BatchSampler):
             whole(name, value, 0)
         if classes < 2 or images < 2 or per_pair < 1:
             raise ValueError(
-                f"a batch needs at least 2 classes, 2 images of a class, and every pair a batch; got classes={classes}, images={images}, per_pair={per_pair}"
+                f"a batch needs at least 2 classes, 2 images of a class, and every pair a batch; got "
+                f"classes={classes}, images={images}, per_pair={per_pair}"
             )
         below = super_labels(labels, 2)
         lone = [members for found in below.values() for members in found if len(members) < 2]
@@ -54,8 +57,10 @@ class PairedClassSampler(BatchSampler):
         smallest = sorted((len(found), s) for s, found in self.below.items())[:2]
         if len(smallest) < 2 or sum(n for n, _ in smallest) < classes:
             raise ValueError(
-                f"{classes} classes per batch were asked for, but the super-labels {', '.join(str(s) for _, s in smallest)} have only "
-                f"{sum(n for n, _ in smallest)} with two images together: lower batch.classes, or use the sampler hierarchical"
+                f"{classes} classes per batch were asked for, but the super-labels "
+                f"{', '.join(str(s) for _, s in smallest)} have only "
+                f"{sum(n for n, _ in smallest)} with two images together: lower batch.classes, or use the sampler "
+                f"hierarchical"
             )
         self.classes, self.images, self.per_pair, self.seed = classes, images, per_pair, seed
         self.pairs = list(combinations(self.below, 2))

@@ -15,12 +15,16 @@ class DataConfig:
     size: int = 32  # side of the square picture the network sees, pixels
     strength: float = 1.0  # distortion of the glyphs, 0 = none
     resize: int = 256  # photographs, evaluation: the shorter side before the centre crop of `size`
-    squash: bool = False  # photographs, evaluation: squash to resize x resize before the centre crop, whatever the picture's shape
+    # photographs, evaluation: squash to resize x resize before the centre crop, whatever the picture's shape
+    squash: bool = False
     train_resize: int = 0  # photographs, training: the shorter side before the random crop, 0 = as it is
-    crop_scale: list = field(default_factory=lambda: [0.08, 1.0])  # photographs, training: share of the area the random crop takes
-    crop_ratio: list = field(default_factory=lambda: [0.75, 1.3333])  # photographs, training: width to height of the random crop
+    # photographs, training: share of the area the random crop takes
+    crop_scale: list = field(default_factory=lambda: [0.08, 1.0])
+    # photographs, training: width to height of the random crop
+    crop_ratio: list = field(default_factory=lambda: [0.75, 1.3333])
     flip: bool = True  # photographs, training: mirror every second one
-    workers: int = 0  # threads that prepare batches ahead, in each process; 0: one for each core that the process may use, 16 at most
+    # threads that prepare batches ahead, in each process; 0: one for each core that the process may use, 16 at most
+    workers: int = 0
     cache: str = "none"  # folder of the decoded cache; "none": decode the files each time
     cache_side: int = 512  # side of the cache's squares, pixels; below 512 small crops lose detail
     damaged_share: float = 0.001  # of the pictures may be unreadable before the run stops
@@ -42,4 +46,5 @@ class BatchConfig:
     super_classes: int = 2  # super-classes in a batch, for the samplers that pair them
     per_pair: int = 5  # batches from each pair of super-classes, for the same samplers
     micro: int = 0  # gradient caching: images the network sees at a time, in each process; 0 = the whole batch at once
-    micro_with_live_batch_norm: bool = False  # allow gradient caching although live batch norm makes its gradient differ from the direct one
+    # allow gradient caching although live batch norm makes its gradient differ from the direct one
+    micro_with_live_batch_norm: bool = False

@@ -100,51 +100,6 @@ def interpolated_ap(recall: Tensor, precision: Tensor, points: str = "all") -> f
     gain = recall.diff(prepend=recall.new_zeros(1))
     return float((gain * best).sum())
 
-# %% ../../nbs/31_detection.ipynb #d6a10183
-def precision_recall(scores: Tensor, hits: Tensor, objects: int) -> tuple[Tensor, Tensor]:
-    """Recall and precision after each detection of one class, best score first (lesson 31).
-
-    Args:
-        scores: (D,) of all pictures together.
-        hits: (D,) from `detection_hits`; NaN does not count.
-        objects: how many there are to find, 1 or more.
-
-    Returns:
-        recall, precision: (D',) float64 each, over the detections that count.
-
-    Raises:
-        ValueError: no objects: a class that does not occur has no recall.
-    """
-    if objects < 1:
-        raise ValueError("a class without objects has no recall: leave it out of the mean")
-    counted = ~hits.isnan()
-    found = hits[counted][scores[counted].argsort(descending=True, stable=True)].double().cumsum(0)
-    return found / objects, found / torch.arange(1, len(found) + 1)
-
-
-def interpolated_ap(recall: Tensor, precision: Tensor, points: str = "all") -> float:
-    """Area under a curve of precision that never rises with recall (VOC's devkits of 2010 and of 2007).
-
-    Args:
-        recall, precision: (D,) from `precision_recall`.
-        points: "all": the whole area (VOC from 2010 on); "11": the mean at recall 0, 0.1 ... 1 (VOC 2007).
-
-    Returns:
-        average precision in [0, 1].
-
-    Raises:
-        ValueError: unknown points.
-    """
-    check_choice("points", points, ("all", "11"))
-    best = precision.flip(0).cummax(0).values.flip(0)  # the best precision at this recall or a higher one
-    if points == "11":
-        first = torch.searchsorted(
-            recall, torch.arange(11).double() / 10 - 1e-12
-        )  # 0.7 is 7 of 10, whatever float64 makes of it
-        return float(torch.cat([best, best.new_zeros(1)])[first].mean())
-    gain = recall.diff(prepend=recall.new_zeros(1))
-    return float((gain * best).sum())
-
 # %% ../../nbs/31_detection.ipynb #91254c06
 def detection_ap(
     predictions: list[dict], targets: list[dict], classes: int, iou: float = 0.5, points: str = "all"
@@ -188,80 +143,7 @@ def class_hits(
         objects += int(theirs.sum()) - (0 if difficult is None else int(difficult.sum()))
     return torch.cat(scores), torch.cat(hits), objects
 
-# %% ../../nbs/31_detection.ipynb #63977d7f
-def detection_ap(
-    predictions: list[dict], targets: list[dict], classes: int, iou: float = 0.5, points: str = "all"
-) -> Tensor:
-    """Average precision of every class over a set of pictures, as PASCAL VOC counts it (lesson 31).
-
-    Args:
-        predictions: per picture "boxes" (D, 4), "scores" (D,), "labels" (D,) in 1 ... classes, as torchvision's
-            detectors give them.
-        targets: per picture "boxes" (T, 4) and "labels" (T,); "difficult" (T,) bool marks objects that do not count.
-        classes: their number; 0 is the background and has no AP.
-        iou: overlap of a hit.
-        points: "all" or "11"; see `interpolated_ap`.
-
-    Returns:
-        (classes,) float64; NaN for a class that no picture shows.
-
-    Raises:
-        ValueError: lists of different lengths, arguments that do not fit.
-    """
-    if len(predictions) != len(targets):
-        raise ValueError(f"{len(predictions)} predictions for {len(targets)} pictures: one of each is needed")
-    result = torch.full((classes,), torch.nan, dtype=torch.float64)
-    for label in range(1, classes + 1):
-        scores, hits, objects = class_hits(predictions, targets, label, iou)
-        if objects:
-            result[label - 1] = interpolated_ap(*precision_recall(scores, hits, objects), points)
-    return result
-
-
-def class_hits(
-    predictions: list[dict], targets: list[dict], label: int, iou: float = 0.5
-) -> tuple[Tensor, Tensor, int]:
-    "Scores and hits of all detections of one class, picture after picture, and how many objects that count there are."
-    scores, hits, objects = [torch.zeros(0)], [torch.zeros(0)], 0
-    for found, target in zip(predictions, targets):
-        ours, theirs = found["labels"] == label, target["labels"] == label
-        difficult = target["difficult"][theirs] if "difficult" in target else None
-        scores.append(found["scores"][ours].float())
-        hits.append(detection_hits(found["boxes"][ours], scores[-1], target["boxes"][theirs], iou, difficult))
-        objects += int(theirs.sum()) - (0 if difficult is None else int(difficult.sum()))
-    return torch.cat(scores), torch.cat(hits), objects
-
 # %% ../../nbs/31_detection.ipynb #b68387ab
-def class_targets(labels: Tensor, classes: int) -> Tensor:
-    """One list per class: is this box an object of it? (RaMBO, section 5.2; lesson 31)
-
-    Args:
-        labels: (N,) int64, 0 is the background.
-        classes: their number C, without the background.
-
-    Returns:
-        (N, C) bool; a row of the background is False throughout.
-    """
-    return labels[:, None] == torch.arange(1, classes + 1, device=labels.device)
-
-
-def box_regression_loss(moves: Tensor, labels: Tensor, wanted: Tensor) -> Tensor:
-    """Smooth L1 between the moves of the objects' boxes and the wanted ones, as torchvision has it, over the number
-    of all boxes.
-
-    Args:
-        moves: (N, 4 * (C + 1)) one move per class.
-        labels: (N,) int64, 0 is the background, whose boxes need not move.
-        wanted: (N, 4).
-
-    Returns:
-        scalar; 0, with a graph, without boxes.
-    """
-    objects = labels.nonzero()[:, 0]
-    chosen = moves.unflatten(1, (-1, 4))[objects, labels[objects]]
-    return F.smooth_l1_loss(chosen, wanted[objects], beta=1 / 9, reduction="sum") / max(1, len(labels))
-
-# %% ../../nbs/31_detection.ipynb #935b8c4a
 def class_targets(labels: Tensor, classes: int) -> Tensor:
     """One list per class: is this box an object of it? (RaMBO, section 5.2; lesson 31)
 

@@ -1,4 +1,6 @@
-"""What RaMBO's losses need besides their derivation: checked settings, a drawn margin, a gradient that follows a weight."""
+"""What RaMBO's losses need besides their derivation: checked settings, a drawn margin, a gradient that follows a
+weight.
+"""
 
 from __future__ import annotations
 

@@ -66,10 +66,12 @@ def fast_ap(scores: Tensor, relevance: Tensor, bins: int = 10, validate: bool = 
 class FastAPLoss(RankingLoss):
     """1 - FastAP, averaged over the queries of a batch (FastAP, Cakir et al. 2019).
 
-    Called as ``loss(embeddings, labels)``; see `RankingLoss` for references and for keeping the query in its own ranking.
+    Called as ``loss(embeddings, labels)``; see `RankingLoss` for references and for keeping the query in its own
+    ranking.
 
     Args:
-        bins: number of bins over the squared distances 0 ... 4. The authors' default is 10; the Smooth-AP paper takes 20
+        bins: number of bins over the squared distances 0 ... 4. The authors' default is 10; the Smooth-AP paper
+            takes 20
             on INaturalist.
         include_query: keep each query in its own ranking, as its own first positive.
         normalize: scale embeddings to length 1 before comparing them; without it they must be of length 1 already.

@@ -95,7 +95,8 @@ def soft_bin_ap(scores: Tensor, relevance: Tensor, centres: int = 20, validate: 
     """AP of a soft histogram of the scores (Revaud et al. 2019, "Learning with Average Precision", the loss of AP-GeM).
 
     Triangular bins with `centres` centres from +1 down to -1; each item falls into its two neighbours in proportion.
-    Precision is read after each bin and weighted by the recall that the bin adds. It equals `fast_ap` with ``centres - 1`` bins.
+    Precision is read after each bin and weighted by the recall that the bin adds. It equals `fast_ap` with ``centres -
+    1`` bins.
 
     Args:
         scores: (Q, G) similarity, higher is closer; beyond [-1, 1] they count for the outermost bin.

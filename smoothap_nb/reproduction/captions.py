@@ -87,7 +87,10 @@ def why_not_run(name: str, root: str | Path | None = None) -> str:
         if system.startswith("vsrn"):
             short = {"flickr30k": "f30k_precomp", "coco": "coco_precomp"}[dataset]
             region_features(root if root is not None else short)
-            return "not run: the region features are there, but VSRN's network (graph over regions) is not part of this package"
+            return (
+                "not run: the region features are there, but VSRN's network (graph over regions) is not part of "
+                "this package"
+            )
         load_captions(dataset, root, "train", check=False)
         load_captions(dataset, root, "test")
         return ""

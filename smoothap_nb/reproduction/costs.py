@@ -1,4 +1,6 @@
-"""Before the first hour on a GPU: steps, pictures, memory and hours of an experiment, by a model whose terms are said; and the experiment as TOML."""
+"""Before the first hour on a GPU: steps, pictures, memory and hours of an experiment, by a model whose terms are said;
+and the experiment as TOML.
+"""
 
 from __future__ import annotations
 
@@ -158,8 +160,10 @@ def cost_in_words(cost: dict) -> list[str]:
     "The cost as lines of text, with what the numbers rest on."
     about = "" if cost["exact"] else "about "
     lines = [
-        f"{about}{cost['steps']:,} steps, {cost['pictures']:,} pictures; about {cost['memory']:.0f} GB on the GPU (lesson 18)",
-        f"hours on one card in {'16' if cost['half'] else '32'} bits, if it reaches a fifth of what its tensor cores promise (half of plain ones); good to a factor of two:",
+        f"{about}{cost['steps']:,} steps, {cost['pictures']:,} pictures; about {cost['memory']:.0f} GB on the GPU "
+        f"(lesson 18)",
+        f"hours on one card in {'16' if cost['half'] else '32'} bits, if it reaches a fifth of what its tensor cores "
+        f"promise (half of plain ones); good to a factor of two:",
     ]
     for name, hours in cost["hours"].items():
         took = (
@@ -171,7 +175,8 @@ def cost_in_words(cost: dict) -> list[str]:
         )
         lines.append(f"  {name:<10}{took:<36}{cost['cores'][name]:.1f} cores must decode to keep up")
     lines.append(
-        f"(a core reads and crops {PICTURES_PER_CORE} photographs a second; with fewer cores reading is the bottleneck, and data.cache = FOLDER helps)"
+        f"(a core reads and crops {PICTURES_PER_CORE} photographs a second; with fewer cores reading is the "
+        f"bottleneck, and data.cache = FOLDER helps)"
     )
     return lines
 

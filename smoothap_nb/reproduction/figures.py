@@ -57,7 +57,8 @@ def comparison_figure(rows: dict, metrics: tuple = ("R@1", "mAP", "H-AP")):
         for metric in metrics
     ]
     said = "; ".join(
-        f"{metric}: best is {plan[m]['title'] if m in plan else m} with {mean_and_range(values_of(rows, f'main/{m}', metric))}"
+        f"{metric}: best is {plan[m]['title'] if m in plan else m} with "
+        f"{mean_and_range(values_of(rows, f'main/{m}', metric))}"
         for metric, m in zip(metrics, best)
     )
     return fig, said

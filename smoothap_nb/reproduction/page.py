@@ -32,19 +32,24 @@ def reproduction_page(folder) -> str:
     ran = sum(name in registry() for name in runs)
     parts = [
         "# Reproduction",
-        "What was obtained, and on what machine: first the papers' tables as far as they were run, then the papers' claims on Glyphs, our own experiments, and times. "
-        "[How to run it](reproduce.md) is another page. Everything here is made by `smoothap reproduce --render` and `python tools/results.py` from files; no number is typed by hand.",
+        "What was obtained, and on what machine: first the papers' tables as far as they were run, then the papers' "
+        "claims on Glyphs, our own experiments, and times. "
+        "[How to run it](reproduce.md) is another page. Everything here is made by `smoothap reproduce --render` and "
+        "`python tools/results.py` from files; no number is typed by hand.",
         *(f"- **{line}**" for line in complaints),
         "## The papers' tables: obtained",
         obtained_table(runs)
         if ran
-        else f"None of the {len(registry())} experiments has been run on its paper's data: that takes the data and a GPU. "
+        else f"None of the {len(registry())} experiments has been run on its paper's data: that takes the data and a "
+             f"GPU. "
         "What each would be compared with stands [below](#the-papers-tables-not-run-yet).",
     ]
     parts += [
         "## The papers' claims on Glyphs",
-        "Ten methods on the embedded data set, each tuned with the same small budget; made by `smoothap reproduce glyphs` (lesson 20). "
-        "A claim holds where the lowest seed of the better side lies above the highest of the worse, and does not hold where its mean lies below; an ablation has one seed and must "
+        "Ten methods on the embedded data set, each tuned with the same small budget; made by `smoothap reproduce "
+        "glyphs` (lesson 20). "
+        "A claim holds where the lowest seed of the better side lies above the highest of the worse, and does not hold "
+        "where its mean lies below; an ablation has one seed and must "
         "differ by more than the largest spread (lesson 20).",
     ]
     rows: dict = {}
@@ -78,12 +83,15 @@ def reproduction_page(folder) -> str:
     counts = {kind: sum(e.kind == kind for e in listed) for kind in ("ours", "baseline")}
     parts += [
         "## The papers' tables: not run yet",
-        f"{counts['ours']} experiments use a loss of this package (*ours*), {counts['baseline']} one of pytorch-metric-learning (*baseline*); "
-        f"{sum(e.endswith('@code') for e in registry())} of them exist a second time, as `NAME@code`, with what the authors' code does differently from their paper. "
+        f"{counts['ours']} experiments use a loss of this package (*ours*), {counts['baseline']} one of "
+        f"pytorch-metric-learning (*baseline*); "
+        f"{sum(e.endswith('@code') for e in registry())} of them exist a second time, as `NAME@code`, with what the "
+        f"authors' code does differently from their paper. "
         "A *cited* row has no experiment. Percent, unless a metric says otherwise.",
         *_waiting(runs),
         "## What had to be guessed",
-        "Settings that neither a paper nor the authors' code states, or that were illegible in the text we read, and the number of experiments that rest on them.",
+        "Settings that neither a paper nor the authors' code states, or that were illegible in the text we read, and "
+        "the number of experiments that rest on them.",
         _guesses(listed),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

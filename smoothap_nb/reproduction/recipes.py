@@ -238,7 +238,8 @@ def entries_for(row: dict) -> tuple[str, list[Entry], str]:
     why = listed["cited"].get(place, {}).get(row["method"])
     if why is None:
         raise ConfigError(
-            f"the registry has neither an experiment nor a reason for {place}, {row['dataset']}, {row['method']!r}, batch {row['batch_size'] or '-'}"
+            f"the registry has neither an experiment nor a reason for {place}, {row['dataset']}, {row['method']!r}, "
+            f"batch {row['batch_size'] or '-'}"
         )
     return "cited", [], why
 

@@ -184,7 +184,8 @@ def reproduce(
         changed = changed_settings(entry, experiment, miniature)
         if entry.obstacle and not miniature and not changed:
             raise ConfigError(
-                f"{name} cannot be reproduced here: {entry.obstacle}. --miniature walks the way; with --set model.weights=FILE it runs as an "
+                f"{name} cannot be reproduced here: {entry.obstacle}. --miniature walks the way; with --set "
+                f"model.weights=FILE it runs as an "
                 "experiment of your own"
             )
         run = Path(run) if run else scratch / "run" if miniature else Path("runs") / name / f"seed{experiment.seed}"
@@ -235,7 +236,8 @@ def _train_and_measure(
     on_main(engine, lambda: open_run(run, experiment, fresh))
     training = prepare(experiment, run, device)
     say(
-        f"{entry.name}: {experiment.model.backbone}, {len(training.data):,} pictures, batches of {experiment.batch.classes} x {experiment.batch.images}, "
+        f"{entry.name}: {experiment.model.backbone}, {len(training.data):,} pictures, batches of "
+        f"{experiment.batch.classes} x {experiment.batch.images}, "
         f"{training.times.steps:,} steps on {training.device}"
         + (f", {engine.num_processes} processes" if engine.num_processes > 1 else "")
     )

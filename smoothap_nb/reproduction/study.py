@@ -126,7 +126,8 @@ def tuned_settings(method: str, rows: dict, device: str = "cpu") -> tuple:
     missing = [r.name for r in wanted if not is_done(rows, r.name)]
     if missing:
         raise ConfigError(
-            f"{method} is not tuned yet ({len(missing)} of {len(wanted)} runs are missing): smoothap reproduce glyphs --grid tune"
+            f"{method} is not tuned yet ({len(missing)} of {len(wanted)} runs are missing): smoothap reproduce glyphs "
+            f"--grid tune"
         )
     select = read_papers("glyphs.toml")["methods"][method]["select"]
     good = [r for r in wanted if rows[r.name]["metrics"]]
@@ -213,9 +214,11 @@ def run_glyphs(run: GlyphRun, experiment: Experiment, device: str = "cpu", threa
 def _in_a_process(run: GlyphRun, experiment: Experiment, device: str) -> dict:
     "`run_glyphs` in a process of its own, with one thread where it computes on a CPU."
     code = (
-        "import json, sys; from smoothap_nb.train.config import experiment_from_dict; from smoothap_nb.reproduction.study import GlyphRun, run_glyphs; "
+        "import json, sys; from smoothap_nb.train.config import experiment_from_dict; from "
+        "smoothap_nb.reproduction.study import GlyphRun, run_glyphs; "
         "given = json.load(sys.stdin); run = GlyphRun(**given['run']); "
-        "row = run_glyphs(run, experiment_from_dict(given['experiment']), given['device']); print(chr(10) + json.dumps(row))"
+        "row = run_glyphs(run, experiment_from_dict(given['experiment']), given['device']); print(chr(10) + "
+        "json.dumps(row))"
     )
     given = json.dumps({"run": vars(run), "experiment": experiment.to_dict(), "device": device})
     one = {key: "1" for key in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")} if device == "cpu" else {}
@@ -319,7 +322,8 @@ def glyph_grid(
         if row.get("failed"):
             return say(f"{run.name}: failed, {row['failed']}")
         say(
-            f"{run.name}: mAP {row['metrics']['mAP']:.4f}, R@1 {row['metrics']['R@1']:.4f} ({'same run as ' + same if same else str(row['seconds']) + ' s'})"
+            f"{run.name}: mAP {row['metrics']['mAP']:.4f}, R@1 {row['metrics']['R@1']:.4f} "
+            f"({'same run as ' + same if same else str(row['seconds']) + ' s'})"
         )
 
     for part in GRIDS if grid == "all" else (grid,):

@@ -14,7 +14,9 @@ __all__ = ['decide', 'values_of', 'main_values', 'Verdict', 'judge', 'claims']
 
 # %% ../../nbs/20_reproduction.ipynb #0f725b5d
 def decide(high: list[float], low: list[float], spread: float | None = None, cost: float | None = None) -> str:
-    "\"holds\", \"does not hold\", \"undecided\" or \"not run\": is `high` above `low`? One value a side: by more than `spread`. `cost`: at most so far below."
+    """"holds", "does not hold", "undecided" or "not run": is `high` above `low`? One value a side: by more than
+    `spread`. `cost`: at most so far below.
+    """
     if not high or not low:
         return "not run"
     gap = sum(high) / len(high) - sum(low) / len(low)
@@ -35,7 +37,10 @@ def values_of(rows: dict, name: str, metric: str) -> list[float]:
 
 def main_values(rows: dict, metric: str) -> dict[str, list[float]]:
     "The values of every method of the main comparison, by its name."
-    return {name: values_of(rows, name, metric) for name in dict.fromkeys(key.rsplit("/", 1)[0] for key in rows if key.startswith("main/"))}
+    return {
+        name: values_of(rows, name, metric)
+        for name in dict.fromkeys(key.rsplit("/", 1)[0] for key in rows if key.startswith("main/"))
+    }
 
 # %% ../../nbs/20_reproduction.ipynb #114b4e9d
 @dataclass(frozen=True)
@@ -58,10 +63,20 @@ def judge(claim: dict, rows: dict) -> Verdict:
     """
     metric, as_list = claim["metric"], lambda step: [step] if isinstance(step, str) else step
     spread = max((max(v) - min(v) for v in main_values(rows, metric).values() if len(v) > 1), default=None)
-    pairs = [(a, tuple(values_of(rows, a, metric)), b, tuple(values_of(rows, b, metric)))
-             for better, worse in zip(claim["order"], claim["order"][1:]) for a in as_list(better) for b in as_list(worse)]
+    pairs = [
+        (a, tuple(values_of(rows, a, metric)), b, tuple(values_of(rows, b, metric)))
+        for better, worse in zip(claim["order"], claim["order"][1:])
+        for a in as_list(better)
+        for b in as_list(worse)
+    ]
     verdicts = [decide(high, low, spread, claim.get("cost")) for _, high, _, low in pairs]
-    return Verdict(claim["text"], claim["source"], metric, next(v for v in ("not run", "does not hold", "undecided", "holds") if v in verdicts), tuple(pairs))
+    return Verdict(
+        claim["text"],
+        claim["source"],
+        metric,
+        next(v for v in ("not run", "does not hold", "undecided", "holds") if v in verdicts),
+        tuple(pairs),
+    )
 
 # %% ../../nbs/20_reproduction.ipynb #1764a478
 def claims(rows: dict) -> list[Verdict]:

@@ -12,9 +12,14 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from ..checks import check_count
-from .fingerprints import model_fingerprint
-from .folders import (FolderEmbeddings, PictureError, embed_folder, embed_one, list_images, open_picture,
-                                           query_picture, to_stderr)
+from smoothap_nb.retrieval.folders import (
+    PictureError,
+    embed_folder,
+    embed_one,
+    list_images,
+    query_picture,
+    to_stderr,
+)
 from .sheets import Result, contact_sheet, draw_sheet
 
 # %% auto #0
@@ -32,8 +37,20 @@ def best_first(scores: Tensor, paths: Sequence[Path], k: int, own: Path | None =
     return results
 
 # %% ../../nbs/17_search.ipynb #53fc4a0d
-def search(image, gallery_folder, model: nn.Module, transform: Callable, k: int = 10, *, include_query: bool = False, batch_size: int = 64,
-           cache=None, fingerprint: str | None = None, progress: bool = True, notify: Callable[[str], None] = to_stderr) -> list[Result]:
+def search(
+    image,
+    gallery_folder,
+    model: nn.Module,
+    transform: Callable,
+    k: int = 10,
+    *,
+    include_query: bool = False,
+    batch_size: int = 64,
+    cache=None,
+    fingerprint: str | None = None,
+    progress: bool = True,
+    notify: Callable[[str], None] = to_stderr,
+) -> list[Result]:
     """The pictures of a folder that are most like a given one.
 
     Args:

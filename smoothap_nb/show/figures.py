@@ -9,7 +9,20 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-__all__ = ['PALETTE', 'DASHES', 'MARKERS', 'HEATMAP', 'STYLE', 'use_style', 'role', 'to_png', 'to_svg', 'show', 'ranked_row', 'mosaic']
+__all__ = [
+    'PALETTE',
+    'DASHES',
+    'MARKERS',
+    'HEATMAP',
+    'STYLE',
+    'use_style',
+    'role',
+    'to_png',
+    'to_svg',
+    'show',
+    'ranked_row',
+    'mosaic',
+]
 
 PALETTE = {
     "positive": "#0072B2", "negative": "#D55E00", "query": "#000000", "exact": "#777777", "smooth_ap": "#009E73",
@@ -28,11 +41,25 @@ MARKERS = {
 }
 HEATMAP = "cividis"
 STYLE = {
-    "figure.figsize": (6.0, 3.4), "figure.dpi": 100, "savefig.dpi": 144, "figure.constrained_layout.use": True,
-    "font.size": 10, "font.family": "DejaVu Sans", "axes.titlesize": 10, "axes.titlelocation": "left",
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#E6E6E6", "grid.linewidth": 0.6,
-    "axes.axisbelow": True, "lines.linewidth": 1.8, "legend.frameon": False, "image.cmap": HEATMAP,
-    "svg.fonttype": "none", "svg.hashsalt": "smoothap_nb",
+    "figure.figsize": (6.0, 3.4),
+    "figure.dpi": 100,
+    "savefig.dpi": 144,
+    "figure.constrained_layout.use": True,
+    "font.size": 10,
+    "font.family": "DejaVu Sans",
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.8,
+    "legend.frameon": False,
+    "image.cmap": HEATMAP,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "smoothap_nb",
 }
 
 
@@ -102,7 +129,9 @@ def ranked_row(images, relevance, scores=None, query=None, title: str = "", axes
         ax.grid(False)
         kind = "query" if place < offset else ("positive" if relevance[place - offset] else "negative")
         for spine in ax.spines.values():
-            spine.set(visible=True, edgecolor=PALETTE[kind], linewidth=2.5, linestyle="--" if kind == "negative" else "-")
+            spine.set(
+                visible=True, edgecolor=PALETTE[kind], linewidth=2.5, linestyle="--" if kind == "negative" else "-"
+            )
         if place < offset:
             ax.set_title("query", loc="center", fontsize=8)
         else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import html
 import io
 import json
 from pathlib import Path
@@ -67,7 +66,8 @@ def rank_lab_numbers(
         bins: of FastAP.
 
     Returns:
-        dict: for each name in `GRADIENTS` a dict of `loss` (float, NaN without positives) and `gradient` (list of G floats, of the loss); and under
+        dict: for each name in `GRADIENTS` a dict of `loss` (float, NaN without positives) and `gradient` (list of G
+            floats, of the loss); and under
         "exact" a dict of `average_precision` and `h_ap`.
 
     Raises:
@@ -136,7 +136,8 @@ def _tile(text: str) -> str:
     "A picture for an item that has none: its number."
     drawing = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" fill="#222"/>'
-        f'<text x="16" y="22" font-size="17" font-family="sans-serif" text-anchor="middle" fill="#fff">{text}</text></svg>'
+        f'<text x="16" y="22" font-size="17" font-family="sans-serif" text-anchor="middle" '
+        f'fill="#fff">{text}</text></svg>'
     )
     return "data:image/svg+xml;base64," + base64.b64encode(drawing.encode()).decode()
 
@@ -243,7 +244,8 @@ def _still(state: dict):
     )
     exact = numbers["exact"]
     ax.set_title(
-        f"AP {exact['average_precision']:.3f}, H-AP {exact['h_ap']:.3f}. Arrows: where {GRADIENTS[state['gradient']][2]} pushes",
+        f"AP {exact['average_precision']:.3f}, H-AP {exact['h_ap']:.3f}. Arrows: where "
+        f"{GRADIENTS[state['gradient']][2]} pushes",
         fontsize=10,
     )
     return fig
@@ -252,7 +254,6 @@ def _still(state: dict):
 @functools.cache
 def _module() -> str:
     "The figure's JavaScript, from the package's folder."
-    import smoothap_nb
 
     path = Path(__file__).parent / "static" / "ranklab.js"
     if not path.exists():
@@ -263,7 +264,7 @@ def _module() -> str:
 _FIGURE = """<figure class="ranklab-figure" style="margin:0;max-width:100%"><div data-ranklab="{id}"><p style="font-size:small">The pictures move once this notebook is trusted or run.</p></div>
 <script type="module">{module}
 for (const place of document.querySelectorAll('[data-ranklab="{id}"]:not(.ranklab)')) {{ mount(place, {state}); {stand_in} }}
-</script></figure>"""
+</script></figure>"""  # noqa: E501
 
 
 def rank_lab_html(**state) -> str:
@@ -293,7 +294,8 @@ def rank_lab(
     gradient: str = "smooth_ap",
     alt: str = "One ranking, and where the chosen loss pushes each picture",
 ) -> None:
-    """Show one ranking whose pictures can be dragged, with every loss and its gradient, as plain HTML beside a still picture.
+    """Show one ranking whose pictures can be dragged, with every loss and its gradient, as plain HTML beside a still
+    picture.
 
     Needs no kernel once it is shown: the browser computes. `RankLab` is the same figure connected to Python.
 
@@ -305,11 +307,13 @@ def rank_lab(
         query: the query's own picture.
         names: G words that say what each picture is, read out by screen readers.
         tau: temperature of Smooth-AP and of the surrogate of H-AP, in score units, > 0.
-        lam: RaMBO's interpolation strength, > 0. It acts on the gradient of this one query; in training, on its share of a mean over the batch.
+        lam: RaMBO's interpolation strength, > 0. It acts on the gradient of this one query; in training, on its
+            share of a mean over the batch.
         margin: RaMBO's margin, in score units, 0 or above.
         alpha: how steeply H-AP's relevance grows with the level, 0 or above.
         bins: of FastAP.
-        gradient: whose arrows show first: "average_precision", "smooth_ap", "rambo_ap", "rambo_recall", "fast_ap" or "h_ap".
+        gradient: whose arrows show first: "average_precision", "smooth_ap", "rambo_ap", "rambo_recall", "fast_ap"
+            or "h_ap".
         alt: what there is to see, for the still picture.
 
     Raises:
@@ -343,7 +347,8 @@ def _widget_class():
         import traitlets
     except ImportError as error:
         raise ImportError(
-            "RankLab as a live widget needs anywidget: pip install anywidget. rank_lab(...) shows the same figure without it."
+            "RankLab as a live widget needs anywidget: pip install anywidget. rank_lab(...) shows the same figure "
+            "without it."
         ) from error
 
     class Row(traitlets.List):
@@ -372,7 +377,8 @@ def _widget_class():
             name, row = proposal["trait"].name, proposal["value"]
             if len(self.images) and len(row) != len(self.images):
                 raise ValueError(
-                    f"{name} must hold {len(self.images)} values, one per picture, got {len(row)}: make a new RankLab for another ranking"
+                    f"{name} must hold {len(self.images)} values, one per picture, got {len(row)}: make a new RankLab "
+                    f"for another ranking"
                 )
             if name == "scores":
                 (
@@ -403,8 +409,10 @@ def RankLab(scores=None, relevance=None, levels=None, *, images=None, query=None
         **settings: tau, lam, margin, alpha, bins, gradient, as in `rank_lab`.
 
     Returns:
-        an `anywidget.AnyWidget` with the traitlets `scores`, `relevance`, `levels`, `tau`, `lam`, `margin`, `alpha`, `bins` and `gradient`. Read them to
-        know what the hand has moved, set them to move the figure, `observe` them to be told; `numbers()` is the library's view of the moment.
+        an `anywidget.AnyWidget` with the traitlets `scores`, `relevance`, `levels`, `tau`, `lam`, `margin`, `alpha`,
+        `bins` and `gradient`. Read them to
+        know what the hand has moved, set them to move the figure, `observe` them to be told; `numbers()` is the
+        library's view of the moment.
 
     Raises:
         ImportError: anywidget is not installed.

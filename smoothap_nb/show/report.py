@@ -1,4 +1,6 @@
-"""One self-contained page: what the network returns for characters it has never seen, beside raw pixels and beside the network before training."""
+"""One self-contained page: what the network returns for characters it has never seen, beside raw pixels and beside the
+network before training.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from ..metrics.curves import precision_recall_curve
 from ..files import write_atomic
 from .figures import DASHES, PALETTE, to_png, use_style
 
-__all__ = ['precision_recall', 'mean_precision_recall', 'class_means', 'write_report', 'markdown_table', 'write_files_report']
+__all__ = [
+    'precision_recall',
+    'mean_precision_recall',
+    'class_means',
+    'write_report',
+    'markdown_table',
+    'write_files_report',
+]
 
 
 def precision_recall(scores: Tensor, relevance: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -25,16 +34,26 @@ def precision_recall(scores: Tensor, relevance: Tensor) -> tuple[np.ndarray, np.
     return recall[0].numpy(), precision[0].numpy()
 
 
-def mean_precision_recall(embeddings: Tensor, labels: Tensor, queries: int = 1000, points: int = 41, gallery: Tensor | None = None,
-                          gallery_labels: Tensor | None = None) -> tuple[np.ndarray, np.ndarray]:
-    "Precision at fixed recalls, the best at or beyond each recall, averaged over evenly spaced queries; against the gallery, or all others."
+def mean_precision_recall(
+    embeddings: Tensor,
+    labels: Tensor,
+    queries: int = 1000,
+    points: int = 41,
+    gallery: Tensor | None = None,
+    gallery_labels: Tensor | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Precision at fixed recalls, the best at or beyond each recall, averaged over evenly spaced queries; against the
+    gallery, or all others.
+    """
     at, total, used = np.linspace(0, 1, points), np.zeros(points), 0
     for q in np.unique(np.linspace(0, len(labels) - 1, min(queries, len(labels))).astype(int)):
         keep = torch.arange(len(labels)) != q if gallery is None else slice(None)
         relevance = ((labels if gallery is None else gallery_labels) == labels[q])[keep]
         if not relevance.any():
             continue
-        recall, precision = precision_recall(((embeddings if gallery is None else gallery) @ embeddings[q])[keep], relevance)
+        recall, precision = precision_recall(
+            ((embeddings if gallery is None else gallery) @ embeddings[q])[keep], relevance
+        )
         best = np.maximum.accumulate(precision[::-1])[::-1]
         total += best[np.minimum(np.searchsorted(recall, at - 1e-9), len(best) - 1)]
         used += 1
@@ -58,8 +77,13 @@ def _page(template: str, **values) -> str:
     "A page from its template; everything is escaped there."
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-    pages = Environment(loader=PackageLoader("smoothap_nb.show"), autoescape=select_autoescape(["html.jinja"]), undefined=StrictUndefined,
-                        trim_blocks=True, lstrip_blocks=True)
+    pages = Environment(
+        loader=PackageLoader("smoothap_nb.show"),
+        autoescape=select_autoescape(["html.jinja"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     return pages.get_template(template).render(palette=PALETTE, **values)
 
 
@@ -133,7 +157,10 @@ def _examples(shown: dict) -> list[dict]:
     ap = shown["per_query"]["trained"]
     order = ap.nan_to_num(2.0).argsort()[: int((~ap.isnan()).sum())]
     chosen = [(place, int(order[int(place * (len(order) - 1))])) for place in (.9, .7, .5, .3, .1)]
-    return [{"name": _caption(shown["data"], int(shown["indices"][q])), "place": f"{place:.0%}", "rows": _example(shown, q)} for place, q in chosen]
+    return [
+        {"name": _caption(shown["data"], int(shown["indices"][q])), "place": f"{place:.0%}", "rows": _example(shown, q)}
+        for place, q in chosen
+    ]
 
 
 def class_means(values: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,7 +175,9 @@ def class_means(values: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
     """
     kept = ~values.isnan()
     found, place = classes[kept].unique(return_inverse=True)
-    means = torch.zeros(len(found), dtype=torch.float64).index_add_(0, place, values[kept].double()) / place.bincount(minlength=len(found))
+    means = torch.zeros(len(found), dtype=torch.float64).index_add_(0, place, values[kept].double()) / place.bincount(
+        minlength=len(found)
+    )
     order = means.argsort(descending=True, stable=True)
     return found[order], means[order]
 
@@ -179,7 +208,11 @@ def _class_rows(shown: dict, count: int = 6) -> list[tuple[str, list[dict]]]:
     def row(c: int) -> dict:
         members = indices[(fine == classes[c]).nonzero()[:, 0]][:8].tolist()
         name = _caption(data, members[0])
-        return {"who": name.lower(), "note": f"mean AP {means[c]:.3f}", "pictures": [_picture(data, i, "member", name) for i in members]}
+        return {
+            "who": name.lower(),
+            "note": f"mean AP {means[c]:.3f}",
+            "pictures": [_picture(data, i, "member", name) for i in members],
+        }
 
     return [(title, [row(c) for c in chosen]) for title, chosen in _ends(count, len(classes))]
 
@@ -189,9 +222,18 @@ def _curves(shown: dict, headline: dict[str, float]) -> Picture:
     fig, ax = plt.subplots(figsize=(6, 3.6))
     for who, rows in shown["embeddings"].items():
         against = (shown["gallery"][who], shown["answers"].labels[:, -1].cpu()) if "answers" in shown else (None, None)
-        ax.plot(*mean_precision_recall(rows, shown["labels"][:, -1], gallery=against[0], gallery_labels=against[1]), label=who,
-                color=_COLOURS[who], linestyle=_LINES[who])
-    ax.set(xlabel="recall (share of the positives found)", ylabel="precision, mean over queries", xlim=(0, 1), ylim=(0, 1.02))
+        ax.plot(
+            *mean_precision_recall(rows, shown["labels"][:, -1], gallery=against[0], gallery_labels=against[1]),
+            label=who,
+            color=_COLOURS[who],
+            linestyle=_LINES[who],
+        )
+    ax.set(
+        xlabel="recall (share of the positives found)",
+        ylabel="precision, mean over queries",
+        xlim=(0, 1),
+        ylim=(0, 1.02),
+    )
     ax.legend(loc="best")
     return _drawn(fig, "precision against recall; mAP " + ", ".join(f"{n} {v:.3f}" for n, v in headline.items()))
 
@@ -226,14 +268,26 @@ def write_report(run, record: dict, shown: dict) -> Path:
     seconds, what = record["training"].get("seconds"), "characters" if hasattr(shown["data"], "captions") else "classes"
     against = f"a gallery of {len(shown['answers']):,} others." if "answers" in shown else "all others."
     page = _page(
-        "run.html.jinja", title=f"{record['experiment']}: what the network finds", description=record["config"]["description"],
-        counts=f"{record['test_images']:,} pictures of {record['test_classes']:,} {what} that were never trained on, each a query once, "
-               f"ranked against {against}",
-        table=_table(record["metrics"]), skipped=sum(int(v) for k, v in trained.items() if k.endswith("queries_skipped")),
-        examples=_examples(shown), ends=_class_rows(shown), curves=_curves(shown, headline), loss=_loss_picture(shown["log"]),
-        histogram=_histogram({who: class_means(ap, shown["labels"][:, -1])[1] for who, ap in shown["per_query"].items()}),
-        facts=f"seed {record['seed']}; " + (f"trained in {seconds:.0f} s; " if seconds is not None else "") + _facts(record),
-        config=(run / "experiment.toml").read_text(encoding="utf-8"))
+        "run.html.jinja",
+        title=f"{record['experiment']}: what the network finds",
+        description=record["config"]["description"],
+        counts=f"{record['test_images']:,} pictures of {record['test_classes']:,} {what} that were never trained on, "
+               f"each a query once, "
+        f"ranked against {against}",
+        table=_table(record["metrics"]),
+        skipped=sum(int(v) for k, v in trained.items() if k.endswith("queries_skipped")),
+        examples=_examples(shown),
+        ends=_class_rows(shown),
+        curves=_curves(shown, headline),
+        loss=_loss_picture(shown["log"]),
+        histogram=_histogram(
+            {who: class_means(ap, shown["labels"][:, -1])[1] for who, ap in shown["per_query"].items()}
+        ),
+        facts=f"seed {record['seed']}; "
+        + (f"trained in {seconds:.0f} s; " if seconds is not None else "")
+        + _facts(record),
+        config=(run / "experiment.toml").read_text(encoding="utf-8"),
+    )
     write_atomic(run / "report.html", page)
     return run / "report.html"
 
@@ -242,11 +296,17 @@ def markdown_table(metrics: dict[str, dict]) -> str:
     "Metrics of one or several competitors as a Markdown table."
     keys = [k for k in next(iter(metrics.values())) if not k.endswith("queries_skipped")]
     lines = ["| | " + " | ".join(keys) + " |", "|---|" + "---:|" * len(keys)]
-    return "\n".join(lines + [f"| {name} | " + " | ".join(f"{row[k]:.4f}" for k in keys) + " |" for name, row in metrics.items()]) + "\n"
+    return (
+        "\n".join(
+            lines + [f"| {name} | " + " | ".join(f"{row[k]:.4f}" for k in keys) + " |" for name, row in metrics.items()]
+        )
+        + "\n"
+    )
 
 
 def write_files_report(path, record: dict, values: dict, count: int = 10) -> Path:
-    """Write a page without outside parts for embeddings from files: table, distribution over classes, best and worst classes.
+    """Write a page without outside parts for embeddings from files: table, distribution over classes, best and worst
+    classes.
 
     Args:
         path: the page.
@@ -258,7 +318,9 @@ def write_files_report(path, record: dict, values: dict, count: int = 10) -> Pat
     """
     use_style()
     classes, means = class_means(torch.as_tensor(values["per_query"]["mAP"]), values["fine"])
-    ends = [(title, [(int(classes[c]), float(means[c])) for c in chosen]) for title, chosen in _ends(count, len(classes))]
+    ends = [
+        (title, [(int(classes[c]), float(means[c])) for c in chosen]) for title, chosen in _ends(count, len(classes))
+    ]
     page = _page("files.html.jinja", title=f"Retrieval metrics of {Path(record['embeddings']).name}", record=record,
                  metrics={k: v for k, v in record["metrics"].items() if k != "queries_skipped"},
                  histogram=_histogram({"these embeddings": means}), ends=ends, facts=_facts(record))

@@ -3,8 +3,14 @@
 from importlib import import_module as _import_module
 
 _HOME = {
-    "config": ("Experiment", "load_experiment", "experiment_from_dict"), "setup": ("prepare", "dataset_for"), "state": ("Training",), "loop": ("fit", "advance"),
-    "validation": ("look", "finish"), "runs": ("open_run", "load_run", "read_log"), "checkpoints": ("RunError", "save_model"), "embedding": ("embed",),
+    "config": ("Experiment", "load_experiment", "experiment_from_dict"),
+    "setup": ("prepare", "dataset_for"),
+    "state": ("Training",),
+    "loop": ("fit", "advance"),
+    "validation": ("look", "finish"),
+    "runs": ("open_run", "load_run", "read_log"),
+    "checkpoints": ("RunError", "save_model"),
+    "embedding": ("embed",),
     "machine": ("environment", "pick_device", "place"),
 }
 _HOME = {name: module for module, names in _HOME.items() for name in names}

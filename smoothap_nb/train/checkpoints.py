@@ -59,8 +59,10 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], state: 
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise RunError(
-            f"the checkpoint of step {step} could not be written to {folder}: {error}. The checkpoints before it are intact: make "
-            f"room (about {sum(v.numel() * v.element_size() for v in tensors.values()) / 2**20:.0f} MB), then start the same command again"
+            f"the checkpoint of step {step} could not be written to {folder}: {error}. The checkpoints before it are "
+            f"intact: make "
+            f"room (about {sum(v.numel() * v.element_size() for v in tensors.values()) / 2**20:.0f} MB), then start "
+            f"the same command again"
         ) from None
     for old in sorted(folder.glob("step-*"))[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
@@ -133,7 +135,7 @@ def restore_random(states: dict[str, Tensor]) -> None:
         torch.cuda.set_rng_state(states[f"cuda{rank}"])
 
 
-def save_model(model: EmbeddingModel, run: Path, name: str = "model.safetensors") -> None:
+def save_model(model: nn.Module, run: Path, name: str = "model.safetensors") -> None:
     "Write a run's weights, atomically."
     try:
         with replacing(run / name) as unfinished:
@@ -144,7 +146,8 @@ def save_model(model: EmbeddingModel, run: Path, name: str = "model.safetensors"
             )
     except (OSError, SafetensorError) as error:
         raise RunError(
-            f"the weights could not be written to {run}: {error}. The checkpoints are intact: make room and start the same command again"
+            f"the weights could not be written to {run}: {error}. The checkpoints are intact: make room and start the "
+            f"same command again"
         ) from None
 
 
@@ -153,5 +156,6 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (SafetensorError, OSError) as error:
         raise RunError(
-            f"{path} is damaged: {error}. Start the training command again: it rewrites the file from the last checkpoint"
+            f"{path} is damaged: {error}. Start the training command again: it rewrites the file from the last "
+            f"checkpoint"
         ) from None

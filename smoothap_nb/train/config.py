@@ -1,4 +1,6 @@
-"""One readable TOML file per experiment, loaded into typed dataclasses; a wrong key is answered with the nearest right one."""
+"""One readable TOML file per experiment, loaded into typed dataclasses; a wrong key is answered with the nearest right
+one.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ class ModelConfig:
     backbone: str = "resnet50"  # a torchvision ResNet, "se_resnet50", or "timm/NAME"
     dim: int = 512  # length of the embedding
     weights: str = "none"  # "none" (from scratch), "imagenet", or the path of a .pth or .safetensors file
-    stem: str = "imagenet"  # "imagenet" (a quarter of the side after it) or "small" (half, for 32 to 64 px; four times the work)
+    # "imagenet" (a quarter of the side after it) or "small" (half, for 32 to 64 px; four times the work)
+    stem: str = "imagenet"
     pool: str = "avg"  # "avg", "max" or "gem"
     batch_norm: str = "live"  # "live", "frozen_statistics" (scale and shift still train) or "frozen"
     layer_norm: bool = False  # LayerNorm without scale and shift before the linear layer
@@ -291,7 +294,8 @@ def experiment_from_dict(values: dict) -> Experiment:
         and experiment.data.resize < experiment.data.size
     ):
         raise ConfigError(
-            f"data.resize ({experiment.data.resize}) must be at least data.size ({experiment.data.size}): the crop is cut from the resized picture"
+            f"data.resize ({experiment.data.resize}) must be at least data.size ({experiment.data.size}): the crop is "
+            f"cut from the resized picture"
         )
     return experiment
 

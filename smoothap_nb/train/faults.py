@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import signal
 
-import torch
 from torch import Tensor
 
 from .checkpoints import RunError
@@ -41,8 +40,10 @@ def finite(value: Tensor, training) -> float:
     read = float(value)
     if not math.isfinite(read):
         raise RunError(
-            f"the loss is {read} at step {training.step}: lower optim.lr (now {training.experiment.optim.lr:g}), set optim.clip = 1.0, "
-            f"or use optim.precision = \"float32\". The last checkpoint with finite weights is in {training.run / 'checkpoints'}"
+            f"the loss is {read} at step {training.step}: lower optim.lr (now {training.experiment.optim.lr:g}), set "
+            f"optim.clip = 1.0, "
+            f"or use optim.precision = \"float32\". The last checkpoint with finite weights is in "
+            f"{training.run / 'checkpoints'}"
         )
     return read
 
@@ -52,10 +53,14 @@ def out_of_memory(training, images: int) -> RunError:
     batch, frozen = training.experiment.batch, training.experiment.model.batch_norm != "live"
     at_once = batch.micro or images
     if frozen:
-        mend = f"--set batch.micro={max(1, at_once // 2)} (gradient caching: the same gradient in less memory; the run goes on where it is)"
+        mend = (
+            f"--set batch.micro={max(1, at_once // 2)} (gradient caching: the same gradient in less memory; the run "
+            f"goes on where it is)"
+        )
     else:
         mend = (
-            f"--set batch.classes={max(2, batch.classes // 2)}, or freeze the statistics and keep the batch: --set model.batch_norm=frozen_statistics "
+            f"--set batch.classes={max(2, batch.classes // 2)}, or freeze the statistics and keep the batch: --set "
+            f"model.batch_norm=frozen_statistics "
             f"--set batch.micro={max(1, images // 4)}"
         )
     return RunError(

@@ -26,11 +26,20 @@ def _replay(state: tuple[Tensor, Tensor | None]):
         yield
 
 
-def cached_backward(embed: Callable[[Tensor], Tensor], images: Tensor, micro: int, criterion: Callable[[Tensor], Tensor], *,
-                    scale: Callable[[Tensor], Tensor] = lambda value: value, no_sync: Callable = nullcontext) -> Tensor:
-    """Accumulate the gradient of a loss of all images, with the activations of `micro` images in memory (gradient caching, Gao et al. 2021).
+def cached_backward(
+    embed: Callable[[Tensor], Tensor],
+    images: Tensor,
+    micro: int,
+    criterion: Callable[[Tensor], Tensor],
+    *,
+    scale: Callable[[Tensor], Tensor] = lambda value: value,
+    no_sync: Callable = nullcontext,
+) -> Tensor:
+    """Accumulate the gradient of a loss of all images, with the activations of `micro` images in memory (gradient
+    caching, Gao et al. 2021).
 
-    Equal to the direct gradient where each embedding depends on its own image alone: no batch norm with live statistics.
+    Equal to the direct gradient where each embedding depends on its own image alone: no batch norm with live
+        statistics.
 
     Args:
         embed: (b, C, H, W) to (b, D), with a gradient.
@@ -51,7 +60,12 @@ def cached_backward(embed: Callable[[Tensor], Tensor], images: Tensor, micro: in
     parts, rows, states = images.split(micro), [], []
     with torch.no_grad():
         for part in parts:
-            states.append((torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() and torch.cuda.is_initialized() else None))
+            states.append(
+                (
+                    torch.get_rng_state(),
+                    torch.cuda.get_rng_state() if torch.cuda.is_available() and torch.cuda.is_initialized() else None,
+                )
+            )
             rows.append(embed(part))
     rows = torch.cat(rows).requires_grad_()
     value = criterion(rows)
@@ -63,7 +77,8 @@ def cached_backward(embed: Callable[[Tensor], Tensor], images: Tensor, micro: in
 
 # %% ../../nbs/18_large_batches.ipynb #3d38554e
 class _Gather(torch.autograd.Function):
-    # torch.distributed.nn.functional.all_gather, now deprecated, does this for equal shares alone: with gloo a share that is one row longer ends the process
+    # torch.distributed.nn.functional.all_gather, now deprecated, does this for equal shares alone: with gloo a share
+    # that is one row longer ends the process
     @staticmethod
     def forward(ctx, rows: Tensor, sizes: list[int]) -> Tensor:
         ctx.sizes = sizes
@@ -83,7 +98,8 @@ class _Gather(torch.autograd.Function):
 def gather_rows(rows: Tensor, sizes: list[int] | None = None) -> Tensor:
     """The rows of all processes, in the order of their ranks, with a gradient.
 
-    Every process must compute the same loss from the result. `DistributedDataParallel` averages gradients over processes; the sum in the
+    Every process must compute the same loss from the result. `DistributedDataParallel` averages gradients over
+    processes; the sum in the
     backward pass makes that average equal to the gradient of one process with the whole batch.
 
     Args:
@@ -100,5 +116,8 @@ def gather_rows(rows: Tensor, sizes: list[int] | None = None) -> Tensor:
         return rows
     sizes = [len(rows)] * dist.get_world_size() if sizes is None else list(sizes)
     if len(sizes) != dist.get_world_size() or sizes[dist.get_rank()] != len(rows):
-        raise ValueError(f"sizes {sizes} do not fit {dist.get_world_size()} processes, of which number {dist.get_rank()} holds {len(rows)} rows")
+        raise ValueError(
+            f"sizes {sizes} do not fit {dist.get_world_size()} processes, of which number {dist.get_rank()} holds "
+            f"{len(rows)} rows"
+        )
     return _Gather.apply(rows, sizes)

@@ -28,8 +28,18 @@ __all__ = ['rate_at', 'Timetable', 'timetable', 'BatchPlan', 'compact_labels', '
            'advance', 'Clock', 'write_line', 'fit']
 
 # %% ../../nbs/14_training.ipynb #e6465333
-def rate_at(step: int, steps: int, warmup: int = 0, schedule: str = "cosine", floor: float = 0.0, milestones: tuple = (), gamma: float = 0.3) -> float:
-    "Share of the peak rate, 0 to 1, at a step counted from 0: linear `warmup`, then cosine to `floor`, times `gamma` at each milestone (\"step\"), or constant."
+def rate_at(
+    step: int,
+    steps: int,
+    warmup: int = 0,
+    schedule: str = "cosine",
+    floor: float = 0.0,
+    milestones: tuple = (),
+    gamma: float = 0.3,
+) -> float:
+    """Share of the peak rate, 0 to 1, at a step counted from 0: linear `warmup`, then cosine to `floor`, times `gamma`
+    at each milestone ("step"), or constant.
+    """
     if step < warmup:
         return (step + 1) / (warmup + 1)
     if schedule == "constant":
@@ -51,14 +61,29 @@ class Timetable:
     def share(self, step: int, optim: OptimConfig, floor: float | None = None) -> float:
         "Share of the peak rate at a step; `floor` is optim.floor unless a group of weights has its own."
         floor = optim.floor if floor is None else floor
-        return rate_at(max(0, step - self.head_warmup), self.steps, self.warmup, optim.schedule, floor, self.milestones, optim.gamma)
+        return rate_at(
+            max(0, step - self.head_warmup),
+            self.steps,
+            self.warmup,
+            optim.schedule,
+            floor,
+            self.milestones,
+            optim.gamma,
+        )
 
 # %% ../../nbs/14_training.ipynb #51ff877b
 def timetable(optim: OptimConfig, validate_every: int, batches: int) -> Timetable:
-    "The [optim] table's times in steps; with optim.epochs they, and `validate_every`, are counted in epochs of `batches` steps."
+    """The [optim] table's times in steps; with optim.epochs they, and `validate_every`, are counted in epochs of
+    `batches` steps.
+    """
     unit = batches if optim.epochs else 1
-    return Timetable(optim.epochs * batches if optim.epochs else optim.steps, optim.warmup * unit, optim.head_warmup * unit,
-                     tuple(m * unit for m in optim.milestones), validate_every * unit)
+    return Timetable(
+        optim.epochs * batches if optim.epochs else optim.steps,
+        optim.warmup * unit,
+        optim.head_warmup * unit,
+        tuple(m * unit for m in optim.milestones),
+        validate_every * unit,
+    )
 
 # %% ../../nbs/14_training.ipynb #71892ee9
 class BatchPlan:
@@ -71,7 +96,9 @@ class BatchPlan:
         "Indices of the step's images, and the epoch it belongs to."
         epoch, place = divmod(step, len(self.sampler))
         if epoch not in self._epochs:
-            self._epochs = {k: v for k, v in self._epochs.items() if k == epoch - 1} | {epoch: self.sampler.epoch(epoch)}
+            self._epochs = {k: v for k, v in self._epochs.items() if k == epoch - 1} | {
+                epoch: self.sampler.epoch(epoch)
+            }
         batch = self._epochs[epoch][place]
         return batch if self.places is None else self.places[batch], epoch
 
@@ -109,11 +136,21 @@ def move(optimizers: list, scaler: torch.amp.GradScaler, parameters, clip: float
 
 # %% ../../nbs/14_training.ipynb #23e3e0b3
 def gradient(training, images: Tensor, labels: Tensor) -> Tensor:
-    "The loss of the whole batch, detached; its gradient is in `.grad`. `images` are this process's share, `labels` (B, L) everybody's."
+    """The loss of the whole batch, detached; its gradient is in `.grad`. `images` are this process's share, `labels`
+    (B, L) everybody's.
+    """
     micro = training.experiment.batch.micro
     if micro and micro < len(images):
-        return cached_backward(training.embed, images, micro, lambda rows: training.criterion(rows, labels), scale=training.scaler.scale,
-                               no_sync=lambda: training.engine.no_sync(training.forward) if training.engine.num_processes > 1 else nullcontext())
+        return cached_backward(
+            training.embed,
+            images,
+            micro,
+            lambda rows: training.criterion(rows, labels),
+            scale=training.scaler.scale,
+            no_sync=lambda: (
+                training.engine.no_sync(training.forward) if training.engine.num_processes > 1 else nullcontext()
+            ),
+        )
     value = training.criterion(training.embed(images), labels)
     training.scaler.scale(value).backward()
     return value.detach()
@@ -156,14 +193,27 @@ def write_line(training, clock: Clock, log: RunLog | None, value: Tensor, epoch:
 
 # %% ../../nbs/14_training.ipynb #8a899be2
 def fit(training, progress: bool = True, tensorboard: bool = True) -> None:
-    """Train from the current step to the last, with checkpoints, log and, where the experiment asks for it, looks at held-out classes.
+    """Train from the current step to the last, with checkpoints, log and, where the experiment asks for it, looks at
+    held-out classes.
 
     Raises:
-        RunError: the loss is no longer finite, the GPU is out of memory, too many pictures are damaged, or the disk is full; each says what to change.
+        RunError: the loss is no longer finite, the GPU is out of memory, too many pictures are damaged, or the disk
+            is full; each says what to change.
         KeyboardInterrupt: after a checkpoint was written.
     """
-    total, log, clock = training.times.steps, RunLog(training.run, training.step, tensorboard) if training.main else None, Clock()
-    bar = tqdm(total=total, initial=training.step, desc=training.experiment.name, unit="step", disable=not (progress and training.main), dynamic_ncols=True)
+    total, log, clock = (
+        training.times.steps,
+        RunLog(training.run, training.step, tensorboard) if training.main else None,
+        Clock(),
+    )
+    bar = tqdm(
+        total=total,
+        initial=training.step,
+        desc=training.experiment.name,
+        unit="step",
+        disable=not (progress and training.main),
+        dynamic_ncols=True,
+    )
     if training.step == 0:
         training.save()
     with bar, log or nullcontext(), Interruption() as interruption, training.batches() as coming:

@@ -1,4 +1,6 @@
-"""Measure a finished run on held-out classes, beside raw pixels and the network before training; or embeddings from files."""
+"""Measure a finished run on held-out classes, beside raw pixels and the network before training; or embeddings from
+files.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,11 @@ def backbone_names() -> list[str]:
     "The backbones that can be named in an experiment without timm: torchvision's ResNets and our SENet-50."
     import torchvision
 
-    return [n for n in torchvision.models.list_models(torchvision.models) if n.startswith(("resnet", "resnext", "wide_resnet"))] + ["se_resnet50"]
+    return [
+        n
+        for n in torchvision.models.list_models(torchvision.models)
+        if n.startswith(("resnet", "resnext", "wide_resnet"))
+    ] + ["se_resnet50"]
 
 
 def _backbone(config: ModelConfig) -> tuple[nn.Module, int]:
@@ -32,15 +36,23 @@ def _backbone(config: ModelConfig) -> tuple[nn.Module, int]:
     if config.backbone.startswith("timm/"):
         return _timm_backbone(config)
     if config.backbone not in backbone_names():
-        raise ConfigError(f"no backbone {config.backbone!r}: {nearest(config.backbone, backbone_names())} (timm's models are named timm/NAME)")
+        raise ConfigError(
+            f"no backbone {config.backbone!r}: {nearest(config.backbone, backbone_names())} (timm's models are named "
+            f"timm/NAME)"
+        )
     if config.stem == "small" and config.weights != "none":
-        raise ConfigError(f"model.stem = \"small\" replaces the first layers, which the weights {config.weights!r} were trained with: set model.stem = \"imagenet\", "
-                          "or train from scratch with model.weights = \"none\"")
+        raise ConfigError(
+            f"model.stem = \"small\" replaces the first layers, which the weights {config.weights!r} were trained "
+            f"with: set model.stem = \"imagenet\", "
+            "or train from scratch with model.weights = \"none\""
+        )
     net = _resnet(config.backbone)
     if config.weights == "imagenet":
         net.load_state_dict(_imagenet(config.backbone, net))
     elif config.weights != "none":
-        net.load_state_dict(fitted(read_state(config.weights), net.state_dict(), config.weights, config.backbone), strict=False)
+        net.load_state_dict(
+            fitted(read_state(config.weights), net.state_dict(), config.weights, config.backbone), strict=False
+        )
     width = net.fc.in_features
     net.fc, net.avgpool = nn.Identity(), nn.Identity()
     if config.stem == "small":
@@ -66,14 +78,17 @@ def _imagenet(name: str, net: nn.Module) -> dict:
     try:
         return entry.get_state_dict(progress=True, check_hash=True, weights_only=True)
     except (urllib.error.URLError, OSError) as error:
-        raise ConfigError(f"the ImageNet weights of {name} could not be fetched ({error}). Download {entry.url} elsewhere "
-                          f"and pass its path as model.weights, or train from scratch with model.weights = \"none\"") from None
+        raise ConfigError(
+            f"the ImageNet weights of {name} could not be fetched ({error}). Download {entry.url} elsewhere "
+            f"and pass its path as model.weights, or train from scratch with model.weights = \"none\""
+        ) from None
 
 # %% ../../nbs/13_models.ipynb #a1b0cfd5
 def se_resnet50(num_classes: int = 1000) -> nn.Module:
     """ResNet-50 with squeeze and excitation in every block, reduction 16 (Hu et al. 2018; "SENet-50").
 
-    The stride sits in the 3 x 3 convolution, as in torchvision's and timm's ResNets (the first release had it in the 1 x 1 before); the names of the
+    The stride sits in the 3 x 3 convolution, as in torchvision's and timm's ResNets (the first release had it in the 1
+    x 1 before); the names of the
     tensors are those of timm's `seresnet50`.
 
     Args:
@@ -110,15 +125,22 @@ def _timm_create(name: str, pretrained: bool = False, classes: int = 0) -> nn.Mo
     settings = {"pretrained": pretrained, "num_classes": classes, "global_pool": ""}
     try:
         try:
-            return timm.create_model(name, **settings, dynamic_img_size=True)  # transformers that can then take pictures of any size
+            # transformers that can then take pictures of any size
+            return timm.create_model(name, **settings, dynamic_img_size=True)
         except TypeError:
             return timm.create_model(name, **settings)
     except TypeError as error:
-        raise ConfigError(f"timm/{name} cannot be used without its own pooling ({reason(error)}); choose another backbone") from None
-    except Exception as error:  # an unknown tag; or the hub's client, which raises its own kinds when it has no connection
+        raise ConfigError(
+            f"timm/{name} cannot be used without its own pooling ({reason(error)}); choose another backbone"
+        ) from None
+    # an unknown tag; or the hub's client, which raises its own kinds when it has no connection
+    except Exception as error:
         if pretrained and "tag" not in str(error):
-            raise ConfigError(f"the weights of timm/{name} could not be fetched ({reason(error)}). Download them elsewhere and pass their path as "
-                              "model.weights, or train from scratch with model.weights = \"none\"") from None
+            raise ConfigError(
+                f"the weights of timm/{name} could not be fetched ({reason(error)}). Download them elsewhere and pass "
+                f"their path as "
+                "model.weights, or train from scratch with model.weights = \"none\""
+            ) from None
         raise ConfigError(f"timm/{name}: {reason(error)}") from None
 
 
@@ -144,10 +166,15 @@ class _TimmFeatures(nn.Module):
 
 def _timm_backbone(config: ModelConfig) -> tuple[nn.Module, int]:
     if config.stem != "imagenet":
-        raise ConfigError(f"model.stem = {config.stem!r} changes torchvision's ResNets; {config.backbone} keeps its own: set model.stem = \"imagenet\"")
+        raise ConfigError(
+            f"model.stem = {config.stem!r} changes torchvision's ResNets; {config.backbone} keeps its own: set "
+            f"model.stem = \"imagenet\""
+        )
     net = _timm_create(config.backbone.removeprefix("timm/"), config.weights == "imagenet")
     if config.weights not in ("none", "imagenet"):
-        net.load_state_dict(fitted(read_state(config.weights), net.state_dict(), config.weights, config.backbone), strict=False)
+        net.load_state_dict(
+            fitted(read_state(config.weights), net.state_dict(), config.weights, config.backbone), strict=False
+        )
     return _TimmFeatures(net), net.num_features
 
 # %% ../../nbs/13_models.ipynb #39a9ec3a
@@ -175,7 +202,8 @@ class EmbeddingModel(nn.Module):
     """A backbone, pooling, a linear layer, and division by the norm.
 
     Args:
-        config: see `ModelConfig`; ``EmbeddingModel(ModelConfig(backbone="resnet18", dim=128))``. Backbones are torchvision's ResNets,
+        config: see `ModelConfig`; ``EmbeddingModel(ModelConfig(backbone="resnet18", dim=128))``. Backbones are
+            torchvision's ResNets,
             "se_resnet50", and "timm/NAME" for any model of timm.
 
     Raises:
@@ -203,7 +231,8 @@ class EmbeddingModel(nn.Module):
         return tuple(made_for.get("mean", (0.485, 0.456, 0.406))), tuple(made_for.get("std", (0.229, 0.224, 0.225)))
 
     def _batch_norms(self):
-        return (m for m in self.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm))  # timm's with an activation inside, too
+        # timm's with an activation inside, too
+        return (m for m in self.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm))
 
     def train(self, mode: bool = True) -> EmbeddingModel:
         "Training mode; batch norm keeps its stored statistics unless it is live."

@@ -1,4 +1,6 @@
-"""One loss, or a weighted sum of several; ours, or one of pytorch-metric-learning; with or without a memory of earlier batches."""
+"""One loss, or a weighted sum of several; ours, or one of pytorch-metric-learning; with or without a memory of earlier
+batches.
+"""
 
 from __future__ import annotations
 
@@ -161,7 +163,8 @@ class Objective(nn.Module):
                     or LOSSES.get(term.get("name"), ("", False))[1]
                 ):
                     raise ConfigError(
-                        f"level of {term.get('name')} must be a whole number from 1 (the coarsest) to the number of levels, for a loss that takes one "
+                        f"level of {term.get('name')} must be a whole number from 1 (the coarsest) to the number of "
+                        f"levels, for a loss that takes one "
                         f"level; got {level!r}" + ("" if class_labels is None else f" for {depth} levels")
                     )
                 known = None if class_labels is None else class_labels[:, level - 1 : level].unique(dim=0)
@@ -177,7 +180,8 @@ class Objective(nn.Module):
             self.losses.append(EmbeddingMemory(loss, memory) if memory and lengthens else loss)
         if memory and not any(isinstance(loss, EmbeddingMemory) for loss in self.losses):
             raise ConfigError(
-                f"memory.size is {memory}, but {' and '.join(self.names)} cannot rank against a gallery: set memory.size = 0, or use a ranking loss"
+                f"memory.size is {memory}, but {' and '.join(self.names)} cannot rank against a gallery: set "
+                f"memory.size = 0, or use a ranking loss"
             )
 
     def forward(self, embeddings: Tensor, labels: Tensor, step: int = 0) -> Tensor:

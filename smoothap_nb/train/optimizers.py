@@ -1,4 +1,6 @@
-"""Optimisers with the groups that the papers tell apart: backbone, linear layer, proxies; matrices, and scales and biases."""
+"""Optimisers with the groups that the papers tell apart: backbone, linear layer, proxies; matrices, and scales and
+biases.
+"""
 
 from __future__ import annotations
 

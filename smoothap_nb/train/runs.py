@@ -33,7 +33,9 @@ HARMLESS = {  # settings that cannot change a number: where things lie, how many
     "evaluate.batch",
     "evaluate.baselines",
 }
-FINE_ENOUGH = 512  # pixels: the side of the decoded cache from which on it counts as harmless: 88 % of the finest octave's energy stays (of 256: 32 %; tests/data/test_cache_detail.py)
+# pixels: the side of the decoded cache from which on it counts as harmless: 88 % of the finest octave's energy stays
+# (of 256: 32 %; tests/data/test_cache_detail.py)
+FINE_ENOUGH = 512
 
 
 def differences(old: Experiment, new: Experiment) -> list[tuple[str, object, object]]:
@@ -102,7 +104,8 @@ def open_run(run: Path, experiment: Experiment, fresh: bool = False) -> Path:
         write_atomic(described, to_toml(experiment))
     except OSError as error:
         raise RunError(
-            f"{run} cannot be written: {error.strerror or error}. Name a folder on a disk with room that you may write to (--run)"
+            f"{run} cannot be written: {error.strerror or error}. Name a folder on a disk with room that you may write "
+            f"to (--run)"
         ) from None
     return run
 
@@ -206,7 +209,8 @@ def load_run(path, device: torch.device | str | None = None) -> tuple[EmbeddingM
         model.load_state_dict(state)
     except RuntimeError as error:
         raise RunError(
-            f"{weights} is a checkpoint of another architecture than {experiment.model.backbone} with {experiment.model.dim} dimensions "
+            f"{weights} is a checkpoint of another architecture than {experiment.model.backbone} with "
+            f"{experiment.model.dim} dimensions "
             f"({str(error).splitlines()[1].strip()[:120]})"
         ) from None
     return place(model, device).eval(), transform_for(experiment.data)

@@ -1,4 +1,6 @@
-"""From an experiment's settings to the parts of a run. The settings are read here, and each part is handed its own table."""
+"""From an experiment's settings to the parts of a run. The settings are read here, and each part is handed its own
+table.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,8 @@ def _check_batch(batch: BatchConfig, batch_norm: str, processes: int) -> None:
     "Refuse what no batch of this run could be."
     if batch.micro and batch_norm == "live" and not batch.micro_with_live_batch_norm:
         raise ConfigError(
-            "batch.micro with live batch norm does not give the gradient of the whole batch (lesson 18): set model.batch_norm = "
+            "batch.micro with live batch norm does not give the gradient of the whole batch (lesson 18): set "
+            "model.batch_norm = "
             "\"frozen_statistics\", or batch.micro_with_live_batch_norm = true if you want it all the same"
         )
     if processes > batch.classes * batch.images:

@@ -1,4 +1,6 @@
-"""What a training run holds while it runs, how it goes to the disk and comes back, and its part of a step that several processes share."""
+"""What a training run holds while it runs, how it goes to the disk and comes back, and its part of a step that several
+processes share.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +125,9 @@ class Training:
         return embed(self.model, pictures, places, self.experiment.evaluate.batch, progress=False, workers=self.workers)
 
     def due(self, what: str) -> bool:
-        "Is it time, after the step just done, for a line of the \"log\", a \"look\" at held-out classes, or a \"checkpoint\"?"
+        """Is it time, after the step just done, for a line of the "log", a "look" at held-out classes, or a
+        "checkpoint"?
+        """
         every = {
             "log": self.experiment.log_every,
             "look": self.times.validate_every,

@@ -57,7 +57,8 @@ def set_aside(wanted: ValidateConfig, pictures: DataConfig, data, seed: int = 0)
     ]
     if len(out) < 2:
         raise ConfigError(
-            f"validate.share = {wanted.share:g} sets aside {len(out)} of {len(known)} training classes: at least 2 are needed, raise it, or set validate.every = 0"
+            f"validate.share = {wanted.share:g} sets aside {len(out)} of {len(known)} training classes: at least 2 are "
+            f"needed, raise it, or set validate.every = 0"
         )
     away = torch.isin(fine, out)
     return (~away).nonzero()[:, 0], [("validation", partial(_alone, data, away.nonzero()[:, 0], wanted.metric))]

@@ -1,4 +1,6 @@
-"""Pretrained weights from files: the layouts in which people keep them, read without running anything that a file holds."""
+"""Pretrained weights from files: the layouts in which people keep them, read without running anything that a file
+holds.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,8 @@ def fitted(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path, name
             else f"is missing (the file begins with {next(iter(state), 'nothing')!r})"
         )
         raise ConfigError(
-            f"{path} does not fit {name}: {len(wrong)} of {len(needed)} tensors are missing or of another shape, first {wrong[0]!r}, which {what}"
+            f"{path} does not fit {name}: {len(wrong)} of {len(needed)} tensors are missing or of another shape, first "
+            f"{wrong[0]!r}, which {what}"
         )
     return {k: state[k] for k in wanted if k in state and k.rpartition(".")[0] not in CLASSIFIERS}
 

@@ -5,16 +5,25 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from PIL import Image
-from typer.testing import CliRunner
 
 from smoothap_nb.cli import commands as cli
 from toydata import use_toys
 
 ROOT = Path(__file__).resolve().parents[2]
-SETTINGS = [f"--set={s}" for s in ("data.size=16", "batch.classes=4", "batch.images=3", "optim.steps=4", "model.dim=8", "checkpoint_every=2", "log_every=1",
-                                    "evaluate.metrics=['mAP', 'R@1']")]
+SETTINGS = [
+    f"--set={s}"
+    for s in (
+        "data.size=16",
+        "batch.classes=4",
+        "batch.images=3",
+        "optim.steps=4",
+        "model.dim=8",
+        "checkpoint_every=2",
+        "log_every=1",
+        "evaluate.metrics=['mAP', 'R@1']",
+    )
+]
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +47,9 @@ def test_train_evaluate_and_resume(monkeypatch, capsys, tmp_path):
     run = tmp_path / "run"
     code, out, err = call(monkeypatch, capsys, "train", "demo", "--cpu", "--quiet", "--run", run, *SETTINGS)
     assert code == 0, err
-    assert "raw pixels" in out and "trained" in out and (run / "report.html").exists() and (run / "metrics.json").exists()
+    assert (
+        "raw pixels" in out and "trained" in out and (run / "report.html").exists() and (run / "metrics.json").exists()
+    )
     code, out, _ = call(monkeypatch, capsys, "train", "demo", "--cpu", "--quiet", "--run", run, *SETTINGS)
     assert code == 0 and "trained already" in out
     (run / "model.safetensors").unlink()
@@ -56,8 +67,21 @@ def test_search_prints_the_ranking_and_writes_a_sheet(monkeypatch, capsys, tmp_p
     for i in range(5):
         Image.new("RGB", (30 + i, 40), (40 * i, 90, 200 - 30 * i)).save(gallery / f"{i}.png")
     (gallery / "broken.png").write_bytes(b"\x89PNG")
-    code, out, err = call(monkeypatch, capsys, "search", gallery / "2.png", "--gallery", gallery, "--run", run, "-k", "3", "--quiet",
-                          "--sheet", tmp_path / "sheet.png")
+    code, out, err = call(
+        monkeypatch,
+        capsys,
+        "search",
+        gallery / "2.png",
+        "--gallery",
+        gallery,
+        "--run",
+        run,
+        "-k",
+        "3",
+        "--quiet",
+        "--sheet",
+        tmp_path / "sheet.png",
+    )
     assert code == 0, err
     assert len([line for line in out.splitlines() if line.strip()[:1].isdigit()]) == 3
     assert Image.open(tmp_path / "sheet.png").size[0] > 100
@@ -95,7 +119,9 @@ def test_debug_shows_the_long_story(monkeypatch, capsys):
 
 
 def test_module_equals_command():
-    done = subprocess.run([sys.executable, "-m", "smoothap_nb.cli", "experiments"], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-m", "smoothap_nb.cli", "experiments"], capture_output=True, text=True, cwd=ROOT
+    )
     assert done.returncode == 0 and "demo" in done.stdout
     done = subprocess.run([sys.executable, "-m", "smoothap_nb.cli", "train"], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 2 and "experiment" in done.stderr.lower() and "Traceback" not in done.stderr
@@ -109,14 +135,29 @@ def test_evaluate_files_as_table_json_markdown_and_page(monkeypatch, capsys, tmp
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(30, 6)).astype("float32"))
     (tmp_path / "labels.csv").write_text("\n".join(str(i // 5) for i in range(30)))
     words = ["evaluate", tmp_path / "rows.npy", "--labels", tmp_path / "labels.csv", "--quiet"]
-    code, out, err = call(monkeypatch, capsys, *words, "--json", tmp_path / "m.json", "--markdown", tmp_path / "m.md", "--report", tmp_path / "m.html")
+    code, out, err = call(
+        monkeypatch,
+        capsys,
+        *words,
+        "--json",
+        tmp_path / "m.json",
+        "--markdown",
+        tmp_path / "m.md",
+        "--report",
+        tmp_path / "m.html",
+    )
     assert code == 0, err
     assert "mAP" in out and json.loads((tmp_path / "m.json").read_text())["metrics"]["mAP"] > 0
     assert (tmp_path / "m.md").read_text().startswith("| | mAP") and "<html" in (tmp_path / "m.html").read_text()
     code, out, _ = call(monkeypatch, capsys, *words, "--metric", "R@3", "--metric", "P@2")
     assert code == 0 and "R@3" in out and "P@2" in out
-    for wrong, says in ((["--metric", "R@-1"], "R@-1"), (["--metric", "mapp"], "mAP"), (["--ties", "maximum"], "ties must be"), (["--normalize", "refuse"], "length 1"),
-                        (["--normalize", "maybe"], "--normalize is")):
+    for wrong, says in (
+        (["--metric", "R@-1"], "R@-1"),
+        (["--metric", "mapp"], "mAP"),
+        (["--ties", "maximum"], "ties must be"),
+        (["--normalize", "refuse"], "length 1"),
+        (["--normalize", "maybe"], "--normalize is"),
+    ):
         code, _, err = call(monkeypatch, capsys, *words, *wrong)
         assert code == 2 and says in err and len(err.strip().splitlines()) == 1
     code, _, err = call(monkeypatch, capsys, "evaluate", tmp_path, "--labels", tmp_path / "labels.csv")

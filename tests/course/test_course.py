@@ -1,9 +1,10 @@
-"""The problem sets: right answers get full marks, blank ones none, each common wrong answer its own message. Marked `course`: a class plays through nbgrader."""
+"""The problem sets: right answers get full marks, blank ones none, each common wrong answer its own message. Marked
+`course`: a class plays through nbgrader.
+"""
 
 import contextlib
 import copy
 import io
-import json
 import os
 import re
 import shutil
@@ -23,13 +24,18 @@ import smoothap_course
 
 SETS = course.sets()
 SLOW = {"set8_research_project"}
-WRONG = {f"{path.name.split('_')[0]}/{name}": (path.name.split(".")[0], text)
-         for path in sorted((ROOT / "tests" / "course").glob("set*.kept.py"))
-         for name, text in re.findall(r"(?ms)^# answer: (\w+)\n(.*?)(?=^# answer: |\Z)", path.read_text(encoding="utf-8"))}
+WRONG = {
+    f"{path.name.split('_')[0]}/{name}": (path.name.split(".")[0], text)
+    for path in sorted((ROOT / "tests" / "course").glob("set*.kept.py"))
+    for name, text in re.findall(r"(?ms)^# answer: (\w+)\n(.*?)(?=^# answer: |\Z)", path.read_text(encoding="utf-8"))
+}
 
 
 def marked(names, key=lambda x: x):
-    return [pytest.param(n, marks=[pytest.mark.slow] if key(n) in SLOW else [], id=getattr(n, "stem", None) or n) for n in names]
+    return [
+        pytest.param(n, marks=[pytest.mark.slow] if key(n) in SLOW else [], id=getattr(n, "stem", None) or n)
+        for n in names
+    ]
 
 
 def source(name: str):
@@ -129,7 +135,11 @@ def test_set_is_built_as_the_readme_says(name):
     for cell in nb.cells:
         assert not cell.get("outputs"), "sources are committed without outputs"
         if cell.cell_type == "code" and marks(cell).get("grade"):
-            assert marks(cell)["locked"] and "### BEGIN HIDDEN TESTS" in cell.source and marks(cell)["grade_id"].startswith("test_")
+            assert (
+                marks(cell)["locked"]
+                and "### BEGIN HIDDEN TESTS" in cell.source
+                and marks(cell)["grade_id"].startswith("test_")
+            )
         if cell.cell_type == "code" and marks(cell).get("solution"):
             assert cell.source.count("### BEGIN SOLUTION") == cell.source.count("### END SOLUTION") >= 1
 
@@ -137,11 +147,18 @@ def test_set_is_built_as_the_readme_says(name):
 @pytest.mark.parametrize("name", SETS)
 def test_messages_point_to_sections_that_exist(name):
     text = "\n".join(c.source for c in source(name).cells)
-    seen = set(re.findall(r'see=\("(\d\d)", "([^"]+)"\)', text)) | set(re.findall(r'^\w+ = \("(\d\d)", "([^"]+)"\)', text, re.M))
+    seen = set(re.findall(r'see=\("(\d\d)", "([^"]+)"\)', text)) | set(
+        re.findall(r'^\w+ = \("(\d\d)", "([^"]+)"\)', text, re.M)
+    )
     assert seen
     for lesson, section in seen:
         path = ROOT / "nbs" / f"{smoothap_course.LESSONS[lesson]}.ipynb"
-        headings = {h.strip() for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown" for h in re.findall(r"(?m)^#+ (.+)$", c.source)}
+        headings = {
+            h.strip()
+            for c in nbformat.read(path, as_version=4).cells
+            if c.cell_type == "markdown"
+            for h in re.findall(r"(?m)^#+ (.+)$", c.source)
+        }
         assert section in headings, f"lesson {lesson} has no section {section!r}"
 
 
@@ -152,7 +169,17 @@ def test_each_set_keeps_wrong_answers():
 
 def test_well_known_mistakes_are_kept_as_wrong_answers():
     said = "\n".join(text for _, text in WRONG.values())
-    for mistake in ("argsort-once", "query-left-in", "zero-based", "ties-ahead", "ties-behind", "self-counted", "lambda-scale", "max-for-min", "batch-positives"):
+    for mistake in (
+        "argsort-once",
+        "query-left-in",
+        "zero-based",
+        "ties-ahead",
+        "ties-behind",
+        "self-counted",
+        "lambda-scale",
+        "max-for-min",
+        "batch-positives",
+    ):
         assert f"# says: {mistake}" in said, f"nobody makes the mistake {mistake}"
 
 
@@ -166,14 +193,29 @@ def failing(*args, **keywords) -> str:
 
 def test_check_says_what_and_where():
     message = failing(lambda s: [1, 2], [0.1, 0.2], expect=[0, 1], name="places", mistakes={"zero-based": [1, 2]})
-    for words in ("places: 2 of 2 numbers differ", "on    [0.1, 0.2]", "want  [0, 1]", "got   [1, 2]", "RANKS FROM THE WRONG START", "lesson 01", "01_ranking.ipynb"):
+    for words in (
+        "places: 2 of 2 numbers differ",
+        "on    [0.1, 0.2]",
+        "want  [0, 1]",
+        "got   [1, 2]",
+        "RANKS FROM THE WRONG START",
+        "lesson 01",
+        "01_ranking.ipynb",
+    ):
         assert words in message
 
 
-@pytest.mark.parametrize("answer, words", [
-    (lambda s: None, "returned nothing"), (lambda s: 1 / 0, "stopped with ZeroDivisionError"), (lambda s: [[1.0, 2.0]], "the shape is (1, 2), it should be (2,)"),
-    (lambda s: "two", "numbers are asked for"), (lambda s: s.zero_() + torch.tensor([0.0, 1.0]), "changed its input"), (lambda s: [float("nan"), 1], "differ"),
-])
+@pytest.mark.parametrize(
+    "answer, words",
+    [
+        (lambda s: None, "returned nothing"),
+        (lambda s: 1 / 0, "stopped with ZeroDivisionError"),
+        (lambda s: [[1.0, 2.0]], "the shape is (1, 2), it should be (2,)"),
+        (lambda s: "two", "numbers are asked for"),
+        (lambda s: s.zero_() + torch.tensor([0.0, 1.0]), "changed its input"),
+        (lambda s: [float("nan"), 1], "differ"),
+    ],
+)
 def test_check_names_other_faults(answer, words):
     assert words in failing(answer, torch.tensor([1.0, 2.0]), expect=[0.0, 1.0])
 
@@ -182,13 +224,21 @@ def missing():
     raise NotImplementedError
 
 
-@pytest.mark.parametrize("function, words", [
-    (missing, "missing is not written yet"), (lambda: None, "returned nothing"), (lambda: 1 / 0, "stopped with ZeroDivisionError"),
-    (lambda: 3, "something else is asked for; this is a int: 3"), (lambda: ["a"], "this is a list: ['a']"),
-])
+@pytest.mark.parametrize(
+    "function, words",
+    [
+        (missing, "missing is not written yet"),
+        (lambda: None, "returned nothing"),
+        (lambda: 1 / 0, "stopped with ZeroDivisionError"),
+        (lambda: 3, "something else is asked for; this is a int: 3"),
+        (lambda: ["a"], "this is a list: ['a']"),
+    ],
+)
 def test_answer_of_names_faults(function, words):
     with pytest.raises(smoothap_course.CheckFailed) as caught:
-        smoothap_course.answer_of(function, see=("01", "A rank is a count"), on="nothing", as_a=lambda found: [float(x) for x in found])
+        smoothap_course.answer_of(
+            function, see=("01", "A rank is a count"), on="nothing", as_a=lambda found: [float(x) for x in found]
+        )
     assert words in str(caught.value) and "lesson 01" in str(caught.value)
 
 
@@ -198,7 +248,13 @@ def test_answer_of_gives_the_answer():
 
 def test_check_passes_what_is_equal(capsys):
     see = ("01", "A rank is a count")
-    smoothap_course.check(lambda: (torch.tensor([1.0, float("nan")], requires_grad=True), 3), expect=([1, float("nan")], 3.0000000001), see=see, name="pair", on="nothing")
+    smoothap_course.check(
+        lambda: (torch.tensor([1.0, float("nan")], requires_grad=True), 3),
+        expect=([1, float("nan")], 3.0000000001),
+        see=see,
+        name="pair",
+        on="nothing",
+    )
     smoothap_course.check(lambda x: x > 1, torch.tensor([1, 2]), expect=[False, True], see=see)
     smoothap_course.check_that(True, "never read", see=see)
     assert "✓ pair on nothing" in capsys.readouterr().out
@@ -210,14 +266,24 @@ def test_check_passes_what_is_equal(capsys):
 def released(tmp_path_factory):
     "A course folder of its own, with every set released."
     folder = tmp_path_factory.mktemp("class") / "course"
-    shutil.copytree(COURSE, folder, ignore=shutil.ignore_patterns("release", "submitted", "autograded", "feedback", "gradebook.db*", ".graded", "marks.csv"))
+    shutil.copytree(
+        COURSE,
+        folder,
+        ignore=shutil.ignore_patterns(
+            "release", "submitted", "autograded", "feedback", "gradebook.db*", ".graded", "marks.csv"
+        ),
+    )
     run(folder, "release")
     return folder
 
 
 def run(folder: Path, *words, **env):
-    done = subprocess.run([sys.executable, str(ROOT / "tools" / "course.py"), *words], capture_output=True, text=True,
-                          env={**os.environ, "COURSE": str(folder), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **env})
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "course.py"), *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COURSE": str(folder), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **env},
+    )
     assert env or done.returncode == 0, done.stdout + done.stderr
     return done
 
@@ -231,14 +297,21 @@ def test_release_gives_nothing_away(released):
         lines = {line.strip() for c in nbformat.reads(text, as_version=4).cells for line in c.source.split("\n")}
         secrets = course.secrets(name)
         assert len(secrets) > 10 and not lines & set(secrets)
-        assert text.count("raise NotImplementedError()") >= len([c for c in source(name).cells if c.cell_type == "code" and marks(c).get("solution")])
+        assert text.count("raise NotImplementedError()") >= len(
+            [c for c in source(name).cells if c.cell_type == "code" and marks(c).get("solution")]
+        )
 
 
 @pytest.mark.course
 @pytest.mark.parametrize("name", [n for n in SETS if n not in SLOW])
 def test_source_validates_by_nbgrader_itself(released, name):
-    done = subprocess.run([sys.executable, "-m", "nbgrader", "validate", f"source/{name}/{name}.ipynb"], cwd=released, capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        [sys.executable, "-m", "nbgrader", "validate", f"source/{name}/{name}.ipynb"],
+        cwd=released,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
     assert "Success! Your notebook passes all the tests." in done.stdout, done.stdout + done.stderr
 
 
@@ -246,7 +319,9 @@ def test_source_validates_by_nbgrader_itself(released, name):
 
 def sandboxed(test):
     "Mark a test that grades in the sandbox."
-    needed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="no bubblewrap on this machine (Debian: apt-get install bubblewrap)")
+    needed = pytest.mark.skipif(
+        shutil.which("bwrap") is None, reason="no bubblewrap on this machine (Debian: apt-get install bubblewrap)"
+    )
     return pytest.mark.course(pytest.mark.timeout(900)(needed(test)))
 
 
@@ -278,7 +353,9 @@ def wrong(name: str, which: str):
 
 @sandboxed
 def test_a_class_is_graded(released, tmp_path):
-    "Three students, two sets: right, blank, wrong. Then nothing is graded twice, a changed answer is, and marks by hand reach the table and the feedback."
+    """Three students, two sets: right, blank, wrong. Then nothing is graded twice, a changed answer is, and marks by
+    hand reach the table and the feedback.
+    """
     from nbgrader.api import Gradebook
 
     folder = copy_of(released, tmp_path)
@@ -290,7 +367,13 @@ def test_a_class_is_graded(released, tmp_path):
     run(folder, "grade")
     table = marks_of(folder)
     assert {key: float(row["auto_score"]) for key, row in table.items()} == {
-        ("ada", FIRST): 15, ("ada", SECOND): 15, ("ben", FIRST): 0, ("ben", SECOND): 0, ("eve", FIRST): 13, ("eve", SECOND): 11}
+        ("ada", FIRST): 15,
+        ("ada", SECOND): 15,
+        ("ben", FIRST): 0,
+        ("ben", SECOND): 0,
+        ("eve", FIRST): 13,
+        ("eve", SECOND): 11,
+    }
     assert all(float(row["max_score"]) == 20 and float(row["max_auto_score"]) == 15 for row in table.values())
     assert table["ada", FIRST]["status"] == "needs manual marks" and table["ben", FIRST]["status"] == "graded"
     feedback = folder / "feedback" / "eve" / FIRST / f"{FIRST}.html"
@@ -316,13 +399,26 @@ def test_a_class_is_graded(released, tmp_path):
 HOSTILE = {  # what rank_from_last does, and the points that are left: the other tasks are right
     "loops": ("def rank_from_last(scores):\n    while True:\n        pass", 13),
     "eats_memory": ("def rank_from_last(scores):\n    return [bytes([n % 251]) * 10**8 for n in range(500)]", 13),
-    "deletes": ("import shutil, subprocess\nfor place in (CANARY, '/work', '/root', '/home', '/usr', '/etc', '/tmp'):\n    shutil.rmtree(place, ignore_errors=True)\n"
-                "subprocess.run('rm -rf --no-preserve-root / ' + CANARY, shell=True, capture_output=True)\ndef rank_from_last(scores):\n    return None", 13),
+    "deletes": (
+        "import shutil, subprocess\nfor place in (CANARY, '/work', '/root', '/home', '/usr', '/etc', '/tmp'):\n    "
+        "shutil.rmtree(place, ignore_errors=True)\n"
+        "subprocess.run('rm -rf --no-preserve-root / ' + CANARY, shell=True, capture_output=True)\ndef "
+        "rank_from_last(scores):\n    return None",
+        13,
+    ),
     "prints": ("for n in range(300_000):\n    print('x' * 100)\ndef rank_from_last(scores):\n    return None", 13),
     "fills_the_disk": ("for n in range(200):\n    open(f'{n}', 'wb').write(b'1' * 10**7)", 13),
-    "calls_home": ("import socket\nsocket.create_connection(('127.0.0.1', PORT), 2).send(b'marks, please')\ndef rank_from_last(scores):\n    return None", 13),
-    "looks_around": ("from pathlib import Path\nseen = [str(p) for p in Path(CANARY).rglob('*')] + [str(p) for p in Path(CANARY).parent.rglob('*.ipynb')]\n"
-                     "assert not seen, 'SEEN ' + seen[0]\nprint('saw nothing')\ndef rank_from_last(scores):\n    return None", 13),
+    "calls_home": (
+        "import socket\nsocket.create_connection(('127.0.0.1', PORT), 2).send(b'marks, please')\ndef "
+        "rank_from_last(scores):\n    return None",
+        13,
+    ),
+    "looks_around": (
+        "from pathlib import Path\nseen = [str(p) for p in Path(CANARY).rglob('*')] + [str(p) for p in "
+        "Path(CANARY).parent.rglob('*.ipynb')]\n"
+        "assert not seen, 'SEEN ' + seen[0]\nprint('saw nothing')\ndef rank_from_last(scores):\n    return None",
+        13,
+    ),
     "ends_python": ("import os\nos._exit(0)", 0),
 }
 
@@ -334,7 +430,9 @@ def test_hostile_submissions_leave_the_rest_graded_and_the_disk_intact(released,
     folder = copy_of(released, tmp_path)
     limits = (folder / "sandbox.py").read_text()
     assert '"cell": 30' in limits
-    (folder / "sandbox.py").write_text(limits.replace('"cell": 30', '"cell": 12').replace('"memory": 3000', '"memory": 1500'))
+    (folder / "sandbox.py").write_text(
+        limits.replace('"cell": 30', '"cell": 12').replace('"memory": 3000', '"memory": 1500')
+    )
     canary = tmp_path / "canary"
     canary.mkdir()
     (canary / "letter.txt").write_text("still here")
@@ -361,13 +459,22 @@ def test_hostile_submissions_leave_the_rest_graded_and_the_disk_intact(released,
             server.accept()
     table = {student: row for (student, _), row in marks_of(folder).items()}
     points = {student: float(row["auto_score"]) for student, row in table.items() if row["auto_score"]}
-    assert points == {**{student: expected for student, (_, expected) in HOSTILE.items()}, "honest": 15, "cut_cells": 15, "edited_tests": 0}
+    assert points == {
+        **{student: expected for student, (_, expected) in HOSTILE.items()},
+        "honest": 15,
+        "cut_cells": 15,
+        "edited_tests": 0,
+    }
     assert "is not a notebook" in table["torn"]["note"] and "holds a link" in table["linked"]["note"]
     assert "is not a notebook" in (folder / "feedback" / "torn" / FIRST / f"{FIRST}.html").read_text()
     assert (canary / "letter.txt").read_text() == "still here" and (ROOT / "tests" / "test_course.py").exists()
     told = {student: (folder / "autograded" / student / FIRST / f"{FIRST}.ipynb") for student in points}
     assert "more than 12 s" in told["loops"].read_text() and "MemoryError" in told["eats_memory"].read_text()
-    assert "No space left" in told["fills_the_disk"].read_text() and "unreachable" in told["calls_home"].read_text() or "refused" in told["calls_home"].read_text()
+    assert (
+        "No space left" in told["fills_the_disk"].read_text()
+        and "unreachable" in told["calls_home"].read_text()
+        or "refused" in told["calls_home"].read_text()
+    )
     assert "saw nothing" in told["looks_around"].read_text() and "its Python ended" in told["ends_python"].read_text()
     assert told["prints"].stat().st_size < 200_000
     assert not list(folder.glob("autograded/*/*/*[0-9]"))
@@ -384,7 +491,9 @@ def test_without_a_sandbox_nothing_is_graded_unless_asked(released, tmp_path):
     (fake / "bwrap").chmod(0o755)
     broken = {"PATH": f"{fake}{os.pathsep}{os.environ['PATH']}"}
     done = run(folder, "grade", **broken, UNSAFE="")
-    assert done.returncode != 0 and "No permissions to create new namespace" in done.stderr and "UNSAFE=1" in done.stderr
+    assert (
+        done.returncode != 0 and "No permissions to create new namespace" in done.stderr and "UNSAFE=1" in done.stderr
+    )
     assert not (folder / "marks.csv").exists()
     done = run(folder, "grade", **broken, UNSAFE="1")
     assert done.returncode == 0 and "unprotected" in done.stderr, done.stderr

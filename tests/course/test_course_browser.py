@@ -1,4 +1,6 @@
-"A new student opens a set as it is handed out, makes a well-known mistake, reads the message, opens the hint, and gets it right: in a real JupyterLab."
+"""A new student opens a set as it is handed out, makes a well-known mistake, reads the message, opens the hint, and
+gets it right: in a real JupyterLab.
+"""
 
 import shutil
 from pathlib import Path
@@ -8,10 +10,20 @@ import pytest
 
 # JupyterLab paints when it likes on a busy machine: two more tries, and only here
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900), pytest.mark.flaky(reruns=2)]
-SETS = sorted(path.stem for path in (Path(__file__).parents[2] / "course" / "source").glob("set*/set*.ipynb") if path.stem == path.parent.name)
+SETS = sorted(
+    path.stem
+    for path in (Path(__file__).parents[2] / "course" / "source").glob("set*/set*.ipynb")
+    if path.stem == path.parent.name
+)
 SET = "set5_rambo"
-HAND = 'def toy_ranks():\n    return {}\n\n\ndef toy_value():\n    return 5.96\n\n\ndef toy_extreme():\n    return "largest"\n'
-RULE = "def backward_rule(distances, g, lam):\n    return {}(nearest_ranks(distances) - nearest_ranks(distances {} lam * g)) / lam\n"
+HAND = (
+    'def toy_ranks():\n    return {}\n\n\ndef toy_value():\n    return 5.96\n\n\ndef toy_extreme():\n    return '
+    '"largest"\n'
+)
+RULE = (
+    "def backward_rule(distances, g, lam):\n    return {}(nearest_ranks(distances) - nearest_ranks(distances {} lam "
+    "* g)) / lam\n"
+)
 
 
 def handed_out(root, name):
@@ -25,7 +37,8 @@ def handed_out(root, name):
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory, root, serve_lab):
-    """JupyterLab in the folder that a student gets: the sets without solutions, and the file with the checks; beside them each set as its teacher has it.
+    """JupyterLab in the folder that a student gets: the sets without solutions, and the file with the checks; beside
+    them each set as its teacher has it.
 
     With it its home folder, and the answers of the teacher's notebook of `SET` by their first line.
     """
@@ -38,8 +51,11 @@ def lab(tmp_path_factory, root, serve_lab):
     for beside in (root / "course" / "source").glob("set*/*.py"):
         shutil.copy(beside, home / "work")
     nb = nbformat.read(root / "course" / "source" / SET / f"{SET}.ipynb", as_version=4)
-    answers = {c.source.split("(")[0]: "".join(line for line in c.source.splitlines(keepends=True) if "### " not in line)
-               for c in nb.cells if c.cell_type == "code" and c.metadata.get("nbgrader", {}).get("solution")}
+    answers = {
+        c.source.split("(")[0]: "".join(line for line in c.source.splitlines(keepends=True) if "### " not in line)
+        for c in nb.cells
+        if c.cell_type == "code" and c.metadata.get("nbgrader", {}).get("solution")
+    }
     shutil.copy(root / "course" / "smoothap_course.py", home / "work")
     with serve_lab(home) as url:
         yield url, home, answers
@@ -77,7 +93,11 @@ class Student:
                 break
             self.tab.wait_for_timeout(250)
         self.tab.wait_for_timeout(500)
-        return "".join(cell.locator(".jp-OutputArea-output").all_inner_texts()) if cell.locator(".jp-OutputArea-output").count() else ""
+        return (
+            "".join(cell.locator(".jp-OutputArea-output").all_inner_texts())
+            if cell.locator(".jp-OutputArea-output").count()
+            else ""
+        )
 
 
 def test_a_student_works_through_a_set(chromium, lab):
@@ -97,7 +117,12 @@ def test_a_student_works_through_a_set(chromium, lab):
         assert "is not written yet" in student.run("check(toy_ranks")
         student.run("def toy_ranks", HAND.format("toy.argsort().tolist()"))
         told = student.run("check(toy_ranks")
-        assert "ARGSORT ONCE" in told and "want  [4, 1, 5, 2, 3]" in told and 'section "A rank is an argmin"' in told and "Traceback" not in told
+        assert (
+            "ARGSORT ONCE" in told
+            and "want  [4, 1, 5, 2, 3]" in told
+            and 'section "A rank is an argmin"' in told
+            and "Traceback" not in told
+        )
         student.run("def toy_ranks", HAND.format("[4, 1, 5, 2, 3]"))
         assert student.run("check(toy_ranks").count("✓") == 3
         student.run("def backward_rule", RULE.format("-", "+"))
@@ -110,8 +135,12 @@ def test_a_student_works_through_a_set(chromium, lab):
         assert student.run("check(backward_rule").count("✓") == 2
         witness = student.run("def interpolated").splitlines()
         assert witness[0].split("[")[1] == witness[1].split("[")[1], "finite differences agree with the rule"
-        for task, checks in (("class Percentiles", "check(Percentiles"), ("def first_lambda", "check(first_lambda"), ("def recall_cost", "check(recall_cost"),
-                             ("def extended", "def three_batches")):
+        for task, checks in (
+            ("class Percentiles", "check(Percentiles"),
+            ("def first_lambda", "check(first_lambda"),
+            ("def recall_cost", "check(recall_cost"),
+            ("def extended", "def three_batches"),
+        ):
             student.run(task)
             blank = student.run(checks)
             assert "is not written yet" in blank and "Traceback" not in blank and "✓" not in blank, task
@@ -134,20 +163,29 @@ def test_a_student_works_through_a_set(chromium, lab):
 
 
 def handed_in(path):
-    "What the student saved holds the answers and, run from the top in a fresh kernel, passes every check within the minute."
+    """What the student saved holds the answers and, run from the top in a fresh kernel, passes every check within the
+    minute.
+    """
     from nbclient import NotebookClient
 
     nb = nbformat.read(path, as_version=4)
     assert any("must leave lambda alone" in c.source for c in nb.cells if c.cell_type == "markdown")
-    NotebookClient(nb, timeout=60, resources={"metadata": {"path": str(path.parent)}}).execute()  # a failed check raises
-    said = ["".join(o.get("text", "") for o in c.get("outputs", [])) for c in nb.cells if c.metadata.get("nbgrader", {}).get("grade") and c.cell_type == "code"]
+    # a failed check raises
+    NotebookClient(nb, timeout=60, resources={"metadata": {"path": str(path.parent)}}).execute()
+    said = [
+        "".join(o.get("text", "") for o in c.get("outputs", []))
+        for c in nb.cells
+        if c.metadata.get("nbgrader", {}).get("grade") and c.cell_type == "code"
+    ]
     assert said and all("✓" in text and "✗" not in text for text in said)
 
 
 @pytest.mark.parametrize("kind", ["blank_", "teacher_"], ids=["handed out", "with its solutions"])
 @pytest.mark.parametrize("name", SETS)
 def test_a_set_opens_and_runs(chromium, lab, name, kind):
-    "Run All in JupyterLab: the teacher's notebook ticks every check down to its last cell; a blank one stops at its first task and says what is not written."
+    """Run All in JupyterLab: the teacher's notebook ticks every check down to its last cell; a blank one stops at its
+    first task and says what is not written.
+    """
     from playwright.sync_api import sync_playwright
 
     lab_url, home, _ = lab
@@ -162,7 +200,8 @@ def test_a_set_opens_and_runs(chromium, lab, name, kind):
         cells = []
         for second in range(150):
             idle = tab.locator("#jp-main-statusbar").get_by_text("| Idle").count()
-            if second % 20 == 0 and idle and not any(c.execution_count for c in cells):  # a menu may close before it is heard
+            # a menu may close before it is heard
+            if second % 20 == 0 and idle and not any(c.execution_count for c in cells):
                 tab.get_by_role("menuitem", name="Run", exact=True).click()
                 tab.get_by_text("Run All Cells", exact=True).first.click()
             tab.wait_for_timeout(1000)
@@ -178,5 +217,14 @@ def test_a_set_opens_and_runs(chromium, lab, name, kind):
         assert not failed, failed[0]
         assert all(c.execution_count for c in cells) and all("✓" in text and "✗" not in text for text in said)
     else:
-        assert len(failed) == 1 and "is not written yet" in failed[0] and "lesson" in failed[0] and "Traceback" not in failed[0], failed
-        assert checks[0].execution_count and not any(c.execution_count for c in checks[1:]) and not any("✓" in text for text in said)
+        assert (
+            len(failed) == 1
+            and "is not written yet" in failed[0]
+            and "lesson" in failed[0]
+            and "Traceback" not in failed[0]
+        ), failed
+        assert (
+            checks[0].execution_count
+            and not any(c.execution_count for c in checks[1:])
+            and not any("✓" in text for text in said)
+        )

@@ -1,4 +1,6 @@
-"""The research project's workbench and its leaderboard: recipes are checked and run again, files are read as data, names cannot break the page."""
+"""The research project's workbench and its leaderboard: recipes are checked and run again, files are read as data,
+names cannot break the page.
+"""
 
 import json
 import pickle
@@ -29,14 +31,26 @@ def sent(**changes):
 
 # The workbench
 
-@pytest.mark.parametrize("recipe, words", [
-    ([1], "a recipe is a dictionary"), ({"learning_rate": 1}, "unknown setting 'learning_rate'"), ({"steps": 0}, "steps must be a whole number from 1"),
-    ({"steps": 1.5}, "whole number"), ({"steps": True}, "whole number"), ({"lr": float("nan")}, "lr must be a number"), ({"pool": "mean"}, "pool must be one of avg, max"),
-    ({"classes": 200, "images": 8}, "a batch holds at most 512"), ({"loss": "eval"}, "loss must be one of"), ({"loss_settings": {"tau": [1]}}, "numbers and words"),
-    ({"loss_settings": {"sigma": 1.0}}, "smooth_ap has no setting 'sigma'"), ({"loss_settings": {"tau": -1.0}}, "smooth_ap refuses its settings: tau"),
-    ({"loss": "recall", "loss_settings": {"memory": 10**9}}, "recall has no setting 'memory'"), ({"steps": 20_000}, "the full budget is 400"),
-    ({"loss": "sup_ap", "loss_settings": {"delta": 10**400}}, "sup_ap refuses its settings"),
-])
+@pytest.mark.parametrize(
+    "recipe, words",
+    [
+        ([1], "a recipe is a dictionary"),
+        ({"learning_rate": 1}, "unknown setting 'learning_rate'"),
+        ({"steps": 0}, "steps must be a whole number from 1"),
+        ({"steps": 1.5}, "whole number"),
+        ({"steps": True}, "whole number"),
+        ({"lr": float("nan")}, "lr must be a number"),
+        ({"pool": "mean"}, "pool must be one of avg, max"),
+        ({"classes": 200, "images": 8}, "a batch holds at most 512"),
+        ({"loss": "eval"}, "loss must be one of"),
+        ({"loss_settings": {"tau": [1]}}, "numbers and words"),
+        ({"loss_settings": {"sigma": 1.0}}, "smooth_ap has no setting 'sigma'"),
+        ({"loss_settings": {"tau": -1.0}}, "smooth_ap refuses its settings: tau"),
+        ({"loss": "recall", "loss_settings": {"memory": 10**9}}, "recall has no setting 'memory'"),
+        ({"steps": 20_000}, "the full budget is 400"),
+        ({"loss": "sup_ap", "loss_settings": {"delta": 10**400}}, "sup_ap refuses its settings"),
+    ],
+)
 def test_a_recipe_that_cannot_run_is_told_why(recipe, words):
     with pytest.raises(project.RecipeError, match=words):
         project.check_recipe(recipe)
@@ -44,7 +58,16 @@ def test_a_recipe_that_cannot_run_is_told_why(recipe, words):
 
 def test_every_loss_trains_a_step():
     for loss in project.LOSSES:
-        network = project.train({"loss": loss, "steps": 1, "classes": 48, "width": 4, **({"loss_settings": {"tau": 0.1}} if loss == "smooth_ap" else {})}, "quick")
+        network = project.train(
+            {
+                "loss": loss,
+                "steps": 1,
+                "classes": 48,
+                "width": 4,
+                **({"loss_settings": {"tau": 0.1}} if loss == "smooth_ap" else {}),
+            },
+            "quick",
+        )
         assert all(torch.isfinite(p).all() for p in network.parameters()), loss
 
 
@@ -88,12 +111,24 @@ class Bomb:
         return (Path.touch, (Path("exploded"),))
 
 
-@pytest.mark.parametrize("content, words", [
-    (pickle.dumps(Bomb()), "is not JSON"), (b"[" * 10_000, "is not JSON"), (b"{" + b" " * 20_000 + b"}", "larger than"), (b"\xff\xfe", "is not JSON"),
-    ([1], "exactly the keys"), (sent(more=1), "exactly the keys"), (sent(name=""), "1 to 40"), (sent(name="x" * 41), "1 to 40"),
-    (sent(claim=True), "claim is a mAP"), (sent(claim=71.5), "claim is a mAP"), (b'{"name": "a", "claim": NaN, "recipe": {}}', "NaN is not a number"),
-    (sent(recipe={"steps": 10**9}), "steps must be"), (sent(recipe="import os"), "a recipe is a dictionary"),
-])
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (pickle.dumps(Bomb()), "is not JSON"),
+        (b"[" * 10_000, "is not JSON"),
+        (b"{" + b" " * 20_000 + b"}", "larger than"),
+        (b"\xff\xfe", "is not JSON"),
+        ([1], "exactly the keys"),
+        (sent(more=1), "exactly the keys"),
+        (sent(name=""), "1 to 40"),
+        (sent(name="x" * 41), "1 to 40"),
+        (sent(claim=True), "claim is a mAP"),
+        (sent(claim=71.5), "claim is a mAP"),
+        (b'{"name": "a", "claim": NaN, "recipe": {}}', "NaN is not a number"),
+        (sent(recipe={"steps": 10**9}), "steps must be"),
+        (sent(recipe="import os"), "a recipe is a dictionary"),
+    ],
+)
 def test_a_submission_is_read_as_data(tmp_path, monkeypatch, content, words):
     monkeypatch.chdir(tmp_path)
     path = hand_in(tmp_path, "ada", content)
@@ -122,7 +157,12 @@ def test_the_board_ranks_remembers_and_says_who_could_not_be_run(tmp_path, monke
     def run(recipe, secret, seeds, seconds):
         runs.append(recipe["steps"])
         value = recipe["steps"] / 100
-        return {"error": "took more than 9 s of CPU time"} if recipe["steps"] == 66 else {"mAP": value, "values": [value - .01, value + .01], "cpu_seconds": 2.}
+        return (
+            {"error": "took more than 9 s of CPU time"}
+            if recipe["steps"] == 66
+            else {"mAP": value, "values": [value - 0.01, value + 0.01], "cpu_seconds": 2.0}
+        )
+
     monkeypatch.setattr(leaderboard, "run_limited", run)
     submitted = tmp_path / "submitted"
     for student, recipe in (("ada", {"steps": 20}), ("bob", {"steps": 40}), ("slow", {"steps": 66})):
@@ -137,14 +177,27 @@ def test_the_board_ranks_remembers_and_says_who_could_not_be_run(tmp_path, monke
     page = (tmp_path / "board.md").read_text()
     assert runs == [20, 40, 66, 66], "a recipe is run once, a failure is tried again"
     assert page.index("| 1 | Bob (bob) | 0.400 (0.390 to 0.410)") < page.index("| 2 | Ada (ada) | 0.200")
-    assert "| slow | took more than 9 s of CPU time |" in page and "| eve | submission.json is not JSON" in page and "absent" not in page
+    assert (
+        "| slow | took more than 9 s of CPU time |" in page
+        and "| eve | submission.json is not JSON" in page
+        and "absent" not in page
+    )
     assert "| forgot | no submission.json beside the notebook" in page and "| copier | the folder is a link" in page
     (tmp_path / "board.json").write_text("{ cut short")
     assert leaderboard.main([str(submitted), "--out", str(tmp_path / "board.md")]) == 0 and runs[4:] == [20, 40, 66]
 
 
 def test_names_cannot_break_the_page():
-    entry = {"student": "eve", "name": "a|b\n<script>x</script>[l](javascript:1)`", "mAP": .5, "values": [.5], "claim": .5, "cost": 1e9, "cpu_seconds": 1., "changed": {}}
+    entry = {
+        "student": "eve",
+        "name": "a|b\n<script>x</script>[l](javascript:1)`",
+        "mAP": 0.5,
+        "values": [0.5],
+        "claim": 0.5,
+        "cost": 1e9,
+        "cpu_seconds": 1.0,
+        "changed": {},
+    }
     page = leaderboard.board([entry], 1)
     row, = [line for line in page.splitlines() if line.startswith("| 1 |")]
     assert row.count("|") == 8 and "<script>" not in page and "](" not in page and "`" not in row
@@ -158,22 +211,38 @@ def test_an_empty_folder_is_told(tmp_path, capsys):
 def test_embeddings_are_measured_anew_and_read_as_data(tmp_path):
     _, labels = project.held_out("test", 5)
     perfect = torch.nn.functional.one_hot(labels.unique(return_inverse=True)[1]).float()
-    for student, tensor in (("perfect", perfect), ("short", perfect[:-1]), ("broken", perfect * float("nan")), ("zero", 0 * perfect)):
+    for student, tensor in (
+        ("perfect", perfect),
+        ("short", perfect[:-1]),
+        ("broken", perfect * float("nan")),
+        ("zero", 0 * perfect),
+    ):
         (tmp_path / student / SET).mkdir(parents=True)
         save_file({"embeddings": tensor.contiguous()}, tmp_path / student / SET / "embeddings.safetensors")
     (tmp_path / "pickled" / SET).mkdir(parents=True)
     torch.save({"embeddings": perfect}, tmp_path / "pickled" / SET / "embeddings.safetensors")
     found = {e["student"]: e for e in leaderboard.collect(tmp_path, 5, 1, 9, tmp_path / "c.json", True)}
     assert found["perfect"]["from_embeddings"] == pytest.approx(1)
-    assert "they need" in found["short"]["error"] and "NaN" in found["broken"]["error"] and "row of zeros" in found["zero"]["error"]
+    assert (
+        "they need" in found["short"]["error"]
+        and "NaN" in found["broken"]["error"]
+        and "row of zeros" in found["zero"]["error"]
+    )
     assert "is not safetensors" in found["pickled"]["error"]
-    assert not any("mAP" in e for e in found.values()) and "nobody has checked" in leaderboard.board(list(found.values()), 1)
+    assert not any("mAP" in e for e in found.values()) and "nobody has checked" in leaderboard.board(
+        list(found.values()), 1
+    )
 
 
 @pytest.mark.slow
 def test_a_recipe_is_run_by_another_process(tmp_path):
     hand_in(tmp_path / "submitted", "ada", sent(recipe={"steps": 2, "width": 4, "classes": 48}))
-    assert leaderboard.main([str(tmp_path / "submitted"), "--out", str(tmp_path / "b.md"), "--seeds", "2", "--seconds", "120"]) == 0
+    assert (
+        leaderboard.main(
+            [str(tmp_path / "submitted"), "--out", str(tmp_path / "b.md"), "--seeds", "2", "--seconds", "120"]
+        )
+        == 0
+    )
     entry, = json.loads((tmp_path / "b.json").read_text()).values()
     assert 0 < entry["mAP"] < 1 and len(set(entry["values"])) == 2 and "steps 2" in (tmp_path / "b.md").read_text()
 

@@ -1,4 +1,6 @@
-"""The files of the revisited protocol: what must not be trusted is refused by name, and the miniature runs the whole protocol."""
+"""The files of the revisited protocol: what must not be trusted is refused by name, and the miniature runs the whole
+protocol.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from PIL import Image
 from torch import nn
 
 from smoothap_nb import (
-    convert_ground_truth, evaluate_revisited, extract_descriptors, learn_whitening, load_distractors, load_revisited, query_expansion,
+    convert_ground_truth,
+    evaluate_revisited,
+    extract_descriptors,
+    learn_whitening,
+    load_distractors,
+    load_revisited,
+    query_expansion,
 )
 from smoothap_nb.data.revisited_files import ImageList, read_ground_truth, read_image, read_plain_pickle
 from smoothap_nb.data.revisited_miniature import write_miniature
@@ -29,7 +37,8 @@ def entry(easy=(), hard=(), junk=(), bbx=(0.0, 0.0, 5.0, 5.0)) -> dict:
     return {"easy": list(easy), "hard": list(hard), "junk": list(junk), "bbx": list(bbx)}
 
 
-# --------------------------------------------------------------------------------------------------------------------- pickles
+# ---------------------------------------------------------------------------------------------------------------------
+# pickles
 
 class Touch:
     def __init__(self, path):
@@ -68,38 +77,82 @@ def test_an_annotation_that_runs_code_stops_the_loader(tmp_path):
     assert not (tmp_path / "touched").exists()
 
 
-@pytest.mark.parametrize("what, name", [
-    (Opened(), r"open"), (Evaluated(), r"builtins\.eval"), (datetime.date(2018, 6, 18), r"datetime\.date"), (torch.zeros(2), "torch"), (np.random.default_rng(0), "numpy.random"),
-    (nn.Linear(1, 1), "torch"), (Image.Image, "PIL"), (len, r"builtins\.len"), (complex, r"builtins\.complex"),
-])
+@pytest.mark.parametrize(
+    "what, name",
+    [
+        (Opened(), r"open"),
+        (Evaluated(), r"builtins\.eval"),
+        (datetime.date(2018, 6, 18), r"datetime\.date"),
+        (torch.zeros(2), "torch"),
+        (np.random.default_rng(0), "numpy.random"),
+        (nn.Linear(1, 1), "torch"),
+        (Image.Image, "PIL"),
+        (len, r"builtins\.len"),
+        (complex, r"builtins\.complex"),
+    ],
+)
 def test_pickles_of_anything_but_data_are_refused(tmp_path, what, name):
     (tmp_path / "x.pkl").write_bytes(pickle.dumps([what]))
     with pytest.raises(ValueError, match=name):
         read_plain_pickle(tmp_path / "x.pkl")
 
 
-PLAIN = {"list": [1, 2.5, "x", None, True, (3, "é")], "set": {1, 2}, "frozen": frozenset({3}), "none": b"", "array": bytearray(b"ab"), "bytes": b"\x00\xff", "big": 2 ** 70, "dict": {1: {"a": []}}}
-ARRAYS = {"ints": np.array([3, 1, 2]), "small": np.array([[1, 2], [3, 4]], dtype=np.uint8), "floats": np.array([0.5, -1e300]), "big endian": np.array([1, 2], dtype=">i4"),
-          "text": np.array(["ab", "ç"]), "bools": np.array([True, False]), "empty": np.empty(0), "columns": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
-          "half": np.array([1.5], dtype=np.float16), "strided": np.arange(10)[::2]}
+PLAIN = {
+    "list": [1, 2.5, "x", None, True, (3, "é")],
+    "set": {1, 2},
+    "frozen": frozenset({3}),
+    "none": b"",
+    "array": bytearray(b"ab"),
+    "bytes": b"\x00\xff",
+    "big": 2**70,
+    "dict": {1: {"a": []}},
+}
+ARRAYS = {
+    "ints": np.array([3, 1, 2]),
+    "small": np.array([[1, 2], [3, 4]], dtype=np.uint8),
+    "floats": np.array([0.5, -1e300]),
+    "big endian": np.array([1, 2], dtype=">i4"),
+    "text": np.array(["ab", "ç"]),
+    "bools": np.array([True, False]),
+    "empty": np.empty(0),
+    "columns": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    "half": np.array([1.5], dtype=np.float16),
+    "strided": np.arange(10)[::2],
+}
 
 
 @pytest.mark.parametrize("protocol", range(0, 6))
 def test_plain_data_is_read(tmp_path, protocol):
-    content = PLAIN | ARRAYS | {"number": np.float64(2.5), "index": np.int32(7), "shared": [ARRAYS["ints"]] * 2, "names": np.array(["a", "b"], dtype=object)}
+    content = (
+        PLAIN
+        | ARRAYS
+        | {
+            "number": np.float64(2.5),
+            "index": np.int32(7),
+            "shared": [ARRAYS["ints"]] * 2,
+            "names": np.array(["a", "b"], dtype=object),
+        }
+    )
     (tmp_path / "x.pkl").write_bytes(pickle.dumps(content, protocol=protocol))
     got = read_plain_pickle(tmp_path / "x.pkl")
     assert {k: got[k] for k in PLAIN} == PLAIN
     for name, array in ARRAYS.items():
         assert isinstance(got[name], np.ndarray) and got[name].shape == array.shape and (got[name] == array).all(), name
-    assert got["number"] == 2.5 and got["index"] == 7 and got["names"] == ["a", "b"] and (got["shared"][1] == ARRAYS["ints"]).all()
+    assert (
+        got["number"] == 2.5
+        and got["index"] == 7
+        and got["names"] == ["a", "b"]
+        and (got["shared"][1] == ARRAYS["ints"]).all()
+    )
 
 
 def test_a_pickle_of_python_2_is_read(tmp_path):
     "Protocol 2 as Python 2 and an old numpy wrote it: byte strings, numpy.core, Latin letters for bytes."
-    stream = (b"\x80\x02}q\x00(U\x06imlistq\x01]q\x02U\x03oneq\x03aU\x03gndq\x04cnumpy.core.multiarray\n_reconstruct\nq\x05cnumpy\nndarray\nq\x06K\x00\x85q\x07U\x01bq\x08\x87q\tRq\n"
-              b"(K\x01K\x02\x85q\x0bcnumpy\ndtype\nq\x0cU\x02i4q\rK\x00K\x01\x87q\x0eRq\x0f(K\x03U\x01<q\x10NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tq\x11b"
-              b"\x89U\x08\x05\x00\x00\x00\xff\xff\xff\xffq\x12tq\x13bu.")
+    stream = (
+        b"\x80\x02}q\x00(U\x06imlistq\x01]q\x02U\x03oneq\x03aU\x03gndq\x04cnumpy.core.multiarray\n_reconstruct\nq\x05cnumpy\nndarray\nq\x06K\x00\x85q\x07U\x01bq\x08\x87q\tRq\n"  # noqa: E501
+        b"(K\x01K\x02\x85q\x0bcnumpy\ndtype\nq\x0cU\x02i4q\rK\x00K\x01\x87q\x0eRq\x0f(K\x03U\x01<q\x10NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tq\x11b"  # noqa: E501
+        b"\x89U\x08\x05\x00\x00\x00\xff\xff\xff\xffq\x12tq\x13bu."
+    )
     pickletools.dis(stream, out=open(os.devnull, "w"))
     (tmp_path / "old.pkl").write_bytes(stream)
     got = read_plain_pickle(tmp_path / "old.pkl")
@@ -111,8 +164,12 @@ def test_admitted_names_cannot_be_bent(tmp_path):
     reconstruct = b"cnumpy._core.multiarray\n_reconstruct\n"
     streams = {
         "array without state": b"\x80\x02" + reconstruct + b"cnumpy\nndarray\nK\x00\x85U\x01b\x87R.",
-        "object dtype from bytes": b"\x80\x02" + reconstruct + b"cnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01K\x01\x85cnumpy\ndtype\nU\x02O8K\x00K\x01\x87R\x89U\x08aaaaaaaatb.",
-        "shape that lies": b"\x80\x02" + reconstruct + b"cnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01K\x7f\x85cnumpy\ndtype\nU\x02i4K\x00K\x01\x87R(K\x03U\x01<NNNK\x00K\x00K\x00tb\x89U\x04aaaatb.",
+        "object dtype from bytes": b"\x80\x02"
+        + reconstruct
+        + b"cnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01K\x01\x85cnumpy\ndtype\nU\x02O8K\x00K\x01\x87R\x89U\x08aaaaaaaatb.",  # noqa: E501
+        "shape that lies": b"\x80\x02"
+        + reconstruct
+        + b"cnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01K\x7f\x85cnumpy\ndtype\nU\x02i4K\x00K\x01\x87R(K\x03U\x01<NNNK\x00K\x00K\x00tb\x89U\x04aaaatb.",  # noqa: E501
         "a function itself": b"\x80\x02" + reconstruct + b".",
         "a function changed": b"\x80\x02" + reconstruct + b"}U\x01xK\x01sb.",
         "a list in itself": b"\x80\x02]q\x00h\x00a.",
@@ -148,7 +205,8 @@ def test_shared_parts_do_not_explode(tmp_path):
     assert got[0] is got[19]
 
 
-# ----------------------------------------------------------------------------------------------------------------------- files
+# --------------------------------------------------------------------------------------------------------------------
+# files
 
 def picture(path, size=(40, 30), colour=(200, 30, 60)):
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +230,11 @@ def rewrite(root, content):
 def test_load_revisited(town):
     root, content = town
     data = load_revisited(root, "town")
-    assert len(data.gallery) == 3 and data.gallery[1] == root / "town" / "jpg" / "b.jpg" and data.queries[0].name == "q.jpg"
+    assert (
+        len(data.gallery) == 3
+        and data.gallery[1] == root / "town" / "jpg" / "b.jpg"
+        and data.queries[0].name == "q.jpg"
+    )
     assert data.gallery[:2] == [data.gallery[0], data.gallery[1]] and data.gallery[-1].name == "c.jpg"
     assert data.gnd == [{"bbx": [4.6, 3.0, 20.2, 25.0], "easy": [0], "hard": [2], "junk": [1]}]
     assert evaluate_revisited(torch.tensor([[3.0, 2.0, 1.0]]), data)["medium"]["mAP"] == 1
@@ -183,7 +245,9 @@ def test_json_round_trip(town):
     root, _ = town
     before = load_revisited(root, "town")
     written = convert_ground_truth(root / "town" / "gnd_town.pkl")
-    assert written == root / "town" / "gnd_town.json" and read_ground_truth(written) == read_ground_truth(root / "town" / "gnd_town.pkl")
+    assert written == root / "town" / "gnd_town.json" and read_ground_truth(written) == read_ground_truth(
+        root / "town" / "gnd_town.pkl"
+    )
     (root / "town" / "gnd_town.pkl").write_bytes(b"the JSON goes first")
     assert load_revisited(root, "town").gnd == before.gnd
     assert sorted(p.name for p in (root / "town").iterdir()) == ["gnd_town.json", "gnd_town.pkl", "jpg"]
@@ -217,7 +281,13 @@ def test_missing_images_are_named_with_their_source(town):
     assert len(load_revisited(root, "town", images=False).gallery) == 3
 
 
-@pytest.mark.parametrize("name, where", [("roxford5k", "cmp.felk.cvut.cz/revisitop/data/datasets/roxford5k/gnd_roxford5k.pkl"), ("rparis6k", "gnd_rparis6k.pkl")])
+@pytest.mark.parametrize(
+    "name, where",
+    [
+        ("roxford5k", "cmp.felk.cvut.cz/revisitop/data/datasets/roxford5k/gnd_roxford5k.pkl"),
+        ("rparis6k", "gnd_rparis6k.pkl"),
+    ],
+)
 def test_a_missing_annotation_is_named_with_its_source(tmp_path, name, where):
     with pytest.raises(FileNotFoundError, match=where):
         load_revisited(tmp_path, name)
@@ -332,13 +402,19 @@ def test_load_distractors(tmp_path):
         load_distractors(tmp_path, "crowd")
 
 
-# ------------------------------------------------------------------------------------------------------------------- miniature
+# -------------------------------------------------------------------------------------------------------------------
+# miniature
 
 def test_the_miniature_runs_the_whole_protocol(tmp_path):
     write_miniature(tmp_path, "small", landmarks=3, others=15, distractors=5)
     data = load_revisited(tmp_path, "small")
     crowd = load_distractors(tmp_path, "small-distractors", images=True)
-    assert len(data.queries) == 6 and len(crowd) == 5 and data.query_image(0).shape == (3, 32, 32) and data.gallery_image(0).shape == (3, 32, 48)
+    assert (
+        len(data.queries) == 6
+        and len(crowd) == 5
+        and data.query_image(0).shape == (3, 32, 32)
+        and data.gallery_image(0).shape == (3, 32, 48)
+    )
     labelled = [set(e["easy"] + e["hard"] + e["junk"]) for e in data.gnd]
     assert all(e["easy"] and e["hard"] and e["junk"] for e in data.gnd)
     assert all(labelled[q] == labelled[q + 1] for q in (0, 2, 4)) and not labelled[0] & labelled[2]
@@ -360,4 +436,6 @@ def test_the_miniature_is_the_same_every_time(tmp_path):
     a, b = (write_miniature(tmp_path / str(i), landmarks=2, others=4) for i in range(2))
     assert (a / "gnd_rglyphs.pkl").read_bytes() == (b / "gnd_rglyphs.pkl").read_bytes()
     assert all((b / "jpg" / p.name).read_bytes() == p.read_bytes() for p in (a / "jpg").iterdir())
-    assert (write_miniature(tmp_path / "2", landmarks=2, others=4, seed=1) / "gnd_rglyphs.pkl").read_bytes() != (a / "gnd_rglyphs.pkl").read_bytes()
+    assert (write_miniature(tmp_path / "2", landmarks=2, others=4, seed=1) / "gnd_rglyphs.pkl").read_bytes() != (
+        a / "gnd_rglyphs.pkl"
+    ).read_bytes()

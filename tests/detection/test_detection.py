@@ -1,4 +1,6 @@
-"""Detection: VOC's measure against its public code, the loss against the blackbox rule, heads, pages, VOC on disk, every bad input."""
+"""Detection: VOC's measure against its public code, the loss against the blackbox rule, heads, pages, VOC on disk,
+every bad input.
+"""
 
 import json
 import math

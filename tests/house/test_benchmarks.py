@@ -1,4 +1,6 @@
-"The measuring harness: it runs in a tiny form, keeps what was measured elsewhere, and its page follows from its JSON files."
+"""The measuring harness: it runs in a tiny form, keeps what was measured elsewhere, and its page follows from its JSON
+files.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,15 @@ class Toy:
 
 
 def test_a_row_reaches_the_page_with_its_verdict(tmp_path):
-    harness.run("toy", Toy(Row("fast", 400.0, "times faster", ">= 350", {"ours": 0.002}, {"B": 4}), Row("slow", 5.0, "times", "<= 4"),
-                           not_run("far", "needs a CUDA device", "< 8", "GB")), tmp_path)
+    harness.run(
+        "toy",
+        Toy(
+            Row("fast", 400.0, "times faster", ">= 350", {"ours": 0.002}, {"B": 4}),
+            Row("slow", 5.0, "times", "<= 4"),
+            not_run("far", "needs a CUDA device", "< 8", "GB"),
+        ),
+        tmp_path,
+    )
     text = harness.page(tmp_path)
     assert "| fast | **400** times faster | >= 350 | yes | ours 2 ms | 1 |" in text
     assert "| slow | **5** times | <= 4 | **no** |" in text
@@ -81,7 +90,9 @@ def test_peak_memory_sees_what_a_call_allocates():
 
 
 def test_the_committed_page_follows_from_its_results():
-    assert harness.is_current(), "docs/benchmarks.md differs from docs/results/bench_*.json: run python -m benchmarks --render"
+    assert harness.is_current(), (
+        "docs/benchmarks.md differs from docs/results/bench_*.json: run python -m benchmarks --render"
+    )
 
 
 def test_pictures_of_the_page_are_there():
@@ -93,14 +104,22 @@ def test_pictures_of_the_page_are_there():
 @pytest.mark.slow
 @pytest.mark.timeout(1000)
 def test_everything_runs_in_a_tiny_form(tmp_path):
-    done = subprocess.run([sys.executable, "-m", "benchmarks", "--tiny", "--out", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--tiny", "--out", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     for name in harness.discover():
         assert json.loads((tmp_path / "results" / f"bench_{name}.json").read_text())["rows"]
     assert harness.is_current(tmp_path)
 
 
-@pytest.mark.parametrize("words, reason", [(["nothing"], "no benchmark nothing"), (["--tiny"], "give them a folder of their own")])
+@pytest.mark.parametrize(
+    "words, reason", [(["nothing"], "no benchmark nothing"), (["--tiny"], "give them a folder of their own")]
+)
 def test_a_wrong_call_says_what_is_wrong(words, reason):
     done = subprocess.run([sys.executable, "-m", "benchmarks", *words], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and reason in done.stderr

@@ -11,7 +11,11 @@ import pytest
 from smoothap_nb import SmoothAPLoss, SoftBinAPLoss
 
 LESSON = Path(__file__).resolve().parents[2] / "nbs" / "21_conformance.ipynb"
-PACKAGES = {"scikit-learn": "sklearn", "torchmetrics": "torchmetrics", "pytorch-metric-learning": "pytorch_metric_learning"}
+PACKAGES = {
+    "scikit-learn": "sklearn",
+    "torchmetrics": "torchmetrics",
+    "pytorch-metric-learning": "pytorch_metric_learning",
+}
 
 
 def run_lesson(monkeypatch) -> dict:
@@ -35,8 +39,12 @@ def run_lesson(monkeypatch) -> dict:
 
 
 def verdicts(names, library) -> list[str]:
-    return [verdict for subject, row in {**names["answers"], **names["loss_answers"]}.items() if subject.startswith(library)
-            for value, verdict in row.values()]
+    return [
+        verdict
+        for subject, row in {**names["answers"], **names["loss_answers"]}.items()
+        if subject.startswith(library)
+        for value, verdict in row.values()
+    ]
 
 
 def test_our_rows_are_right_and_every_library_has_one(monkeypatch):

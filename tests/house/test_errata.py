@@ -1,4 +1,6 @@
-"""Notebook 22: every erratum has a line in the table and a check that runs; the lessons keep only the three that teach."""
+"""Notebook 22: every erratum has a line in the table and a check that runs; the lessons keep only the three that
+teach.
+"""
 
 import re
 from pathlib import Path
@@ -61,4 +63,6 @@ def test_the_page_of_the_guides_leads_there():
 def test_lessons_keep_only_what_teaches(path):
     text = "\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown")
     kept = re.findall(r"(?m)^#+ +((?:Erratum|Slip \d+):.+)$", text)
-    assert len(kept) <= (path.stem in TEACH) or path.stem in PENDING, f"{path.name} keeps {kept}: their place is 22_errata"
+    assert len(kept) <= (path.stem in TEACH) or path.stem in PENDING, (
+        f"{path.name} keeps {kept}: their place is 22_errata"
+    )

@@ -1,4 +1,6 @@
-"The list of measurements for a CUDA device: it runs in a tiny form anywhere, stops in time, goes on where it stopped, and keeps what is there."
+"""The list of measurements for a CUDA device: it runs in a tiny form anywhere, stops in time, goes on where it
+stopped, and keeps what is there.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def test_names_are_unique_and_the_most_telling_come_first():
     assert len(set(names)) == len(names)
     kinds = list(dict.fromkeys(name.split("/")[0] for name in names))
     assert kinds[0] == "parity" and kinds.index("loss") < kinds.index("tune") < kinds.index("main")
-    assert {"list/RaMBO, 1e5 scores", "list/RaMBO, 1e8 scores", "evaluation/shape of SOP", "loss/batch 384"} <= set(names)
+    assert {"list/RaMBO, 1e5 scores", "list/RaMBO, 1e8 scores", "evaluation/shape of SOP", "loss/batch 384"} <= set(
+        names
+    )
 
 
 def test_rows_that_are_there_are_not_measured_again(tmp_path, monkeypatch):
@@ -44,7 +48,12 @@ def test_rows_that_are_there_are_not_measured_again(tmp_path, monkeypatch):
     suite.measure_items(path, "cpu", tiny=True, **quiet)
     assert calls == ["a", "b"] and list(json.loads(path.read_text())["rows"]) == ["a", "b"]
     row = json.loads(path.read_text())["rows"]["a"]
-    assert row["metrics"] == {"value": 1.0} and {"commit", "hardware", "torch"} <= set(row["environment"]) and row["date"] and row["seed"] == 0
+    assert (
+        row["metrics"] == {"value": 1.0}
+        and {"commit", "hardware", "torch"} <= set(row["environment"])
+        and row["date"]
+        and row["seed"] == 0
+    )
 
 
 def test_it_stops_by_itself(tmp_path, monkeypatch):
@@ -70,8 +79,18 @@ def test_a_damaged_file_is_named_and_kept(tmp_path):
     assert path.read_text() == "{"
 
 
-@pytest.mark.parametrize("kind", ["parity/losses", "parity/metrics", "loss/batch 384", "list/RaMBO, 1e5 scores", "evaluation/shape of SOP",
-                                  "training/ResNet-50", "training/gradient caching"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "parity/losses",
+        "parity/metrics",
+        "loss/batch 384",
+        "list/RaMBO, 1e5 scores",
+        "evaluation/shape of SOP",
+        "training/ResNet-50",
+        "training/gradient caching",
+    ],
+)
 def test_the_tiny_form_runs_on_a_cpu(tmp_path, kind):
     rows = suite.measure_items(tmp_path / "rows.json", "cpu", only=kind, tiny=True, **quiet)
     (row,) = rows.values()
@@ -90,7 +109,9 @@ def test_a_run_on_glyphs_in_tiny_form(tmp_path):
 
 
 def test_the_command_line(tmp_path):
-    run = lambda *words: subprocess.run([sys.executable, "-m", "benchmarks.gpu_suite", *words], cwd=ROOT, capture_output=True, text=True)
+    run = lambda *words: subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu_suite", *words], cwd=ROOT, capture_output=True, text=True
+    )
     listed = run("--list", "--only", "list/", "--out", str(tmp_path / "none.json"))
     assert listed.returncode == 0 and listed.stdout.split("\n")[0] == "not run  list/RaMBO, 1e5 scores"
     assert run("--tiny").returncode == 2

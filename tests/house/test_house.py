@@ -31,7 +31,9 @@ def test_lesson_runs_in_a_fresh_kernel(path):
     nb = notebooks.run(path, save=False)
     for number, cell in enumerate(nb.cells):
         for output in cell.get("outputs", []):
-            assert output.get("name") != "stderr", f"cell {number} of {path.name} writes to stderr: {output['text'][:300]}"
+            assert output.get("name") != "stderr", (
+                f"cell {number} of {path.name} writes to stderr: {output['text'][:300]}"
+            )
 
 
 def test_modules_in_sync_and_notebooks_clean():
@@ -74,7 +76,7 @@ import smoothap_nb
 loaded = {m.split('.')[0] for m in set(sys.modules) - before}
 for name in smoothap_nb.__all__: getattr(smoothap_nb, name)
 print(sorted(loaded))
-"""
+"""  # noqa: E501
     done = run_python(code)
     assert done.returncode == 0, done.stderr
     assert ast.literal_eval(done.stdout) == ["smoothap_nb"], "import smoothap_nb loads more than itself"
@@ -91,8 +93,10 @@ EXTRAS = sorted(extras.EXTRAS)
 
 
 def test_losses_and_metrics_need_torch_and_numpy_alone():
-    "What `pip install smoothap_nb` without extras brings is enough for a loss, a metric and a sampler in somebody's own loop."
-    done = run_python(WITHOUT.format(refused=EXTRAS) + """
+    "What `pip install smoothap_nb` without extras brings is enough for a loss, a metric and a sampler in somebody's own loop."  # noqa: E501
+    done = run_python(
+        WITHOUT.format(refused=EXTRAS)
+        + """
 import torch, smoothap_nb as s
 x, y = torch.randn(12, 8, requires_grad=True), torch.arange(12) // 3
 for name in ("SmoothAPLoss", "FastAPLoss", "BlackboxAPLoss", "RecallLoss", "SupAPLoss", "SoftBinAPLoss", "ROADMAPLoss", "CalibrationLoss"):
@@ -103,26 +107,40 @@ long = torch.randn(1, 40_000, generator=torch.Generator().manual_seed(0), requir
 s.blackbox_ap(long, torch.rand(1, 40_000) < .01).sum().backward()
 s.MPerClassSampler
 print(sorted(s.evaluate(x.detach(), y, metrics=("mAP", "R@1"), progress=False, normalize=True)))
-""")
+"""  # noqa: E501
+    )
     assert done.returncode == 0, done.stderr
     assert "mAP" in done.stdout
 
 
-@pytest.mark.parametrize(("code", "package", "extra"), [
-    ("import smoothap_nb; smoothap_nb.Glyphs", "safetensors", "train"), ("from smoothap_nb import explore", "matplotlib", "train"),
-    ("from smoothap_nb import load_run", "safetensors", "train"), ("from smoothap_nb.cli import main; main()", "typer", "cli")])
+@pytest.mark.parametrize(
+    ("code", "package", "extra"),
+    [
+        ("import smoothap_nb; smoothap_nb.Glyphs", "safetensors", "train"),
+        ("from smoothap_nb import explore", "matplotlib", "train"),
+        ("from smoothap_nb import load_run", "safetensors", "train"),
+        ("from smoothap_nb.cli import main; main()", "typer", "cli"),
+    ],
+)
 def test_a_missing_extra_is_named_in_one_line(code, package, extra):
     done = run_python(WITHOUT.format(refused=[package]) + code)
-    assert done.returncode and f"needs {package}: pip install 'smoothap_nb[{extra}]'" in done.stderr.strip().splitlines()[-1]
+    assert (
+        done.returncode
+        and f"needs {package}: pip install 'smoothap_nb[{extra}]'" in done.stderr.strip().splitlines()[-1]
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_sdist_gives_a_wheel_that_works_in_a_clean_environment(tmp_path, monkeypatch):
-    "Source distribution -> wheel -> install -> import: the environment sees torch and the runtime packages, not the tree."
+    "Source distribution -> wheel -> install -> import: the environment sees torch and the runtime packages, not the tree."  # noqa: E501
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    build = lambda *words: subprocess.run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path / "dist"), *map(str, words)],
-                                          check=True, capture_output=True, cwd=tmp_path)
+    build = lambda *words: subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path / "dist"), *map(str, words)],
+        check=True,
+        capture_output=True,
+        cwd=tmp_path,
+    )
     build("--sdist", ROOT)
     sdist, = (tmp_path / "dist").glob("*.tar.gz")
     subprocess.run(["tar", "-xf", str(sdist), "-C", str(tmp_path)], check=True)
@@ -130,7 +148,11 @@ def test_sdist_gives_a_wheel_that_works_in_a_clean_environment(tmp_path, monkeyp
     wheel, = (tmp_path / "dist").glob("*.whl")
     held = zipfile.ZipFile(wheel).namelist()
     assert {"smoothap_nb/py.typed", "smoothap_nb/__init__.pyi", "smoothap_nb/experiments/demo.toml"} <= set(held)
-    assert not [name for name in held if name.startswith("tests/") or name.endswith(("_modidx.py", ".ipynb", "hyperparameters.csv"))]
+    assert not [
+        name
+        for name in held
+        if name.startswith("tests/") or name.endswith(("_modidx.py", ".ipynb", "hyperparameters.csv"))
+    ]
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
@@ -147,11 +169,13 @@ print(home)
 """
     done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    listed = subprocess.run([str(tmp_path / "env/bin/smoothap"), "experiments"], capture_output=True, text=True, cwd=tmp_path)
+    listed = subprocess.run(
+        [str(tmp_path / "env/bin/smoothap"), "experiments"], capture_output=True, text=True, cwd=tmp_path
+    )
     assert listed.returncode == 0 and "demo" in listed.stdout, listed.stderr
 
 
-# --- what editors and type checkers see ------------------------------------------------------------------------------------------
+# --- what editors and type checkers see ------------------------------------------------------------------------------------------  # noqa: E501
 
 def test_the_stub_is_what_the_package_gives():
     import stubs
@@ -162,7 +186,9 @@ def test_the_stub_is_what_the_package_gives():
 def test_an_editor_completes_a_loss_with_its_signature():
     import jedi
 
-    script = jedi.Script("from smoothap_nb import SmoothAPLoss\nSmoothAPLoss(", path=ROOT / "example.py", project=jedi.Project(ROOT))
+    script = jedi.Script(
+        "from smoothap_nb import SmoothAPLoss\nSmoothAPLoss(", path=ROOT / "example.py", project=jedi.Project(ROOT)
+    )
     signature, = script.get_signatures(2, 13)
     assert signature.name == "SmoothAPLoss" and "tau" in [p.name for p in signature.params]
 
@@ -170,9 +196,16 @@ def test_an_editor_completes_a_loss_with_its_signature():
 @pytest.mark.slow
 def test_a_type_checker_knows_every_public_name(tmp_path):
     names = smoothap_nb.__all__
-    (tmp_path / "uses.py").write_text("import smoothap_nb\n" + "".join(f"from smoothap_nb import {n}\nreveal_type({n})\n" for n in names))
-    done = subprocess.run([sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", str(tmp_path / "uses.py")],
-                          capture_output=True, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    (tmp_path / "uses.py").write_text(
+        "import smoothap_nb\n" + "".join(f"from smoothap_nb import {n}\nreveal_type({n})\n" for n in names)
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", str(tmp_path / "uses.py")],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     found = json.loads(done.stdout)["generalDiagnostics"]
     assert not [f["message"] for f in found if f["severity"] == "error"]
     unknown = [f["message"] for f in found if f["severity"] == "information" and f["message"].endswith('is "Unknown"')]

@@ -1,4 +1,6 @@
-"JupyterLab for real: a fresh clone's figures are visible before anything runs, and alive afterwards; RankLab talks to Python both ways."
+"""JupyterLab for real: a fresh clone's figures are visible before anything runs, and alive afterwards; RankLab talks
+to Python both ways.
+"""
 
 import shutil
 
@@ -8,10 +10,15 @@ import pytest
 # JupyterLab paints when it likes on a busy machine: two more tries, and only here
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900), pytest.mark.flaky(reruns=2)]
 LESSON = "03_smooth_ap.ipynb"
-LIVE = ["from smoothap_nb import RankLab\nlab = RankLab([.9, .7, .6, .4], [True, False, True, False])\nlab",
-        "print('score is', lab.scores[1])", "lab.scores = [.8, .7, .6, .4]",
-        "import matplotlib.pyplot as plt\nfrom smoothap_nb import explore\nseen = []\ndef draw(tau):\n    seen.append(tau)\n    fig, ax = plt.subplots(figsize=(2, 1))\n"
-        "    ax.set(xlabel='x', ylabel='y')\n    return fig\nexplore(draw, alt='x', live=True, tau=[.1, .01, .001])", "print('drawn at', seen)"]
+LIVE = [
+    "from smoothap_nb import RankLab\nlab = RankLab([.9, .7, .6, .4], [True, False, True, False])\nlab",
+    "print('score is', lab.scores[1])",
+    "lab.scores = [.8, .7, .6, .4]",
+    "import matplotlib.pyplot as plt\nfrom smoothap_nb import explore\nseen = []\ndef draw(tau):\n    "
+    "seen.append(tau)\n    fig, ax = plt.subplots(figsize=(2, 1))\n"
+    "    ax.set(xlabel='x', ylabel='y')\n    return fig\nexplore(draw, alt='x', live=True, tau=[.1, .01, .001])",
+    "print('drawn at', seen)",
+]
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +27,9 @@ def lab_url(tmp_path_factory, root, serve_lab):
     home = tmp_path_factory.mktemp("lab")
     (home / "work").mkdir()
     shutil.copy(root / "nbs" / LESSON, home / "work")
-    live = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": "python3", "display_name": "python3", "language": "python"}})
+    live = nbformat.v4.new_notebook(
+        metadata={"kernelspec": {"name": "python3", "display_name": "python3", "language": "python"}}
+    )
     live.cells = [nbformat.v4.new_code_cell(source) for source in LIVE]
     nbformat.write(live, home / "work" / "live.ipynb")
     with serve_lab(home) as url:
@@ -65,12 +74,17 @@ def run_cell(tab, index):
     cell = tab.locator(".jp-CodeCell").nth(index)
     cell.locator(".cm-content").click()
     tab.keyboard.press("Control+Enter")
-    tab.wait_for_function("(i) => /\\[\\d+\\]/.test(document.querySelectorAll('.jp-CodeCell')[i].querySelector('.jp-InputPrompt').textContent)", arg=index)
+    tab.wait_for_function(
+        "(i) => /\\[\\d+\\]/.test(document.querySelectorAll('.jp-CodeCell')[i].querySelector('.jp-InputPrompt').textContent)",  # noqa: E501
+        arg=index,
+    )
     return cell
 
 
 def show_cell(tab, selector, scrolls=60):
-    "JupyterLab makes cells as they come into view, and moves them while it does: scroll until one with `selector` is there and stays."
+    """JupyterLab makes cells as they come into view, and moves them while it does: scroll until one with `selector` is
+    there and stays.
+    """
     found = tab.locator(selector).first
     for _ in range(scrolls):
         if found.count():
@@ -104,7 +118,9 @@ def test_a_lesson_is_readable_untrusted_and_alive_once_run(open_notebook):
     clicked = frame()
     assert clicked != before and clicked == [player.locator(".frame").count() - 1]
     tab.keyboard.press("ArrowLeft")
-    assert frame() == [clicked[0] - 1] and tab.evaluate("document.activeElement.tagName") == "INPUT", "the keyboard keeps the slider after a click"
+    assert frame() == [clicked[0] - 1] and tab.evaluate("document.activeElement.tagName") == "INPUT", (
+        "the keyboard keeps the slider after a click"
+    )
     show_cell(tab, ".ranklab .rl-item")
     picture = tab.locator(".ranklab .rl-item").nth(1)
     before = picture.get_attribute("aria-valuenow")

@@ -23,9 +23,18 @@ BELOW["retrieval"] = BELOW["train"] | {"train"}
 BELOW["detection"] = BELOW["train"] | {"train"}
 BELOW["reproduction"] = BELOW["train"] | {"train", "retrieval", "detection"}
 BELOW["cli"] = BELOW["reproduction"] | {"reproduction"}
-OUTSIDE = {"losses": {"torch", "numpy", "numba"}, "metrics": {"torch", "numpy", "numba", "faiss", "torchmetrics", "tqdm"}, "ranking": {"torch", "numpy"}, "checks": {"torch"}}
+OUTSIDE = {
+    "losses": {"torch", "numpy", "numba"},
+    "metrics": {"torch", "numpy", "numba", "faiss", "torchmetrics", "tqdm"},
+    "ranking": {"torch", "numpy"},
+    "checks": {"torch"},
+}
 PENDING: dict[str, set[str]] = {}  # what still points the wrong way; this list only shrinks
-MODULES = sorted(path.relative_to(HOME) for path in HOME.rglob("*.py") if path.name not in ("_modidx.py",) and path.parent != HOME or path.stem in BASE)
+MODULES = sorted(
+    path.relative_to(HOME)
+    for path in HOME.rglob("*.py")
+    if path.name not in ("_modidx.py",) and path.parent != HOME or path.stem in BASE
+)
 
 
 def imported(path: Path) -> tuple[set[str], set[str]]:
@@ -44,7 +53,11 @@ def imported(path: Path) -> tuple[set[str], set[str]]:
             elif len(words) > 1:
                 ours.add(words[1])
             else:  # from smoothap_nb import name
-                ours |= {public.get(alias.name, alias.name).split(".")[0] for alias in node.names if not alias.name.startswith("__")}
+                ours |= {
+                    public.get(alias.name, alias.name).split(".")[0]
+                    for alias in node.names
+                    if not alias.name.startswith("__")
+                }
     return ours, theirs
 
 

@@ -1,4 +1,6 @@
-"""What every committed lesson promises its reader: figures with alternative text, a size one can load, links and references that lead somewhere."""
+"""What every committed lesson promises its reader: figures with alternative text, a size one can load, links and
+references that lead somewhere.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def text_of(path: Path) -> str:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_lesson_is_fit_to_commit(path):
     nb = nbformat.read(path, as_version=4)
-    assert path.stat().st_size < 1_500_000, f"{path.name} has {path.stat().st_size:,} bytes: draw fewer or smaller frames"
+    assert path.stat().st_size < 1_500_000, (
+        f"{path.name} has {path.stat().st_size:,} bytes: draw fewer or smaller frames"
+    )
     assert nb.cells[0].source.startswith(f"# {path.stem.partition('_')[0]} ") and "widgets" not in nb.metadata
     for number, cell in enumerate(nb.cells):
         for output in cell.get("outputs", []):
@@ -35,10 +39,16 @@ def test_a_lesson_is_fit_to_commit(path):
             for kind in ("image/png", "image/jpeg", "image/svg+xml"):
                 if kind in data:
                     alt = output.get("metadata", {}).get(kind, {}).get("alt", "")
-                    assert len(alt.split()) >= 5, f"cell {number} of {path.name}: the figure's alternative text must say what it shows, got {alt!r}"
+                    assert len(alt.split()) >= 5, (
+                        f"cell {number} of {path.name}: the figure's alternative text must say what it shows, got "
+                        f"{alt!r}"
+                    )
         if any("<svg" in "".join(o.get("data", {}).get("text/html", "")) for o in cell.get("outputs", [])):
             still = [o for o in cell.outputs if "image/png" in o.get("data", {})]
-            assert still, f"cell {number} of {path.name}: a player needs a still picture beside it, for viewers that run no scripts"
+            assert still, (
+                f"cell {number} of {path.name}: a player needs a still picture beside it, for viewers that run no "
+                f"scripts"
+            )
 
 
 @pytest.mark.parametrize("path", READING, ids=lambda p: p.stem)
@@ -48,12 +58,16 @@ def test_lessons_that_are_mentioned_exist(path):
             assert number in NUMBERS, f"{path.name} mentions lesson {number}, which does not exist: ...{found[0]}..."
 
 
-RESHAPED = [  # lessons that hold the limits of a lesson: 40 to 70 cells, short code, checks, prose between; the list only grows
+RESHAPED = [  # lessons that hold the limits of a lesson: 40 to 70 cells, short code, checks, prose between; the list only grows  # noqa: E501
     "01_ranking",
     "02_average_precision",
     "03_smooth_ap",
     "04_gradient",
-    "05_blackbox", "05b_long_lists", "06_fastap", "08_surrogates", "08b_beyond_ap",
+    "05_blackbox",
+    "05b_long_lists",
+    "06_fastap",
+    "08_surrogates",
+    "08b_beyond_ap",
     "15_evaluation",
 ]
 

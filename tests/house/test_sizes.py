@@ -1,4 +1,6 @@
-"No module over 500 lines, no function over 60 (its docstring not counted), no exported cell of a lesson over 40: what outgrows that wants a name of its own."
+"""No module over 500 lines, no function over 60 (its docstring not counted), no exported cell of a lesson over 40:
+what outgrows that wants a name of its own.
+"""
 
 import ast
 import json

@@ -10,8 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import smoothap_nb.losses.beyond_ap as beyond_ap
-from smoothap_nb import (EmbeddingMemory, PNPLoss, RecallAtKLoss, SmoothNDCGLoss, SupNDCGLoss, SupRecallLoss, levels_from_labels, ndcg, pnp,
-                         recall_at_k_surrogate, smooth_ndcg, sup_ndcg, sup_recall)
+from smoothap_nb import (
+    EmbeddingMemory,
+    PNPLoss,
+    RecallAtKLoss,
+    SmoothNDCGLoss,
+    SupNDCGLoss,
+    SupRecallLoss,
+    levels_from_labels,
+    ndcg,
+    pnp,
+    recall_at_k_surrogate,
+    smooth_ndcg,
+    sup_ndcg,
+    sup_recall,
+)
 
 FUNCTIONS = {  # name -> (function of scores and target, whether the target is a level)
     "recall_at_k_surrogate": (lambda s, y: recall_at_k_surrogate(s, y, (1, 2, 4)), False),
@@ -37,10 +50,15 @@ def rankings(queries=4, gallery=15, seed=0, graded=False, spread=0.3):
 def batch(seed=0, dtype=torch.float64):
     random = torch.Generator().manual_seed(seed)
     labels = torch.randint(4, (14,), generator=random)
-    return torch.randn(14, 5, generator=random, dtype=torch.float64).to(dtype), labels, torch.stack([labels // 2, labels], 1)
+    return (
+        torch.randn(14, 5, generator=random, dtype=torch.float64).to(dtype),
+        labels,
+        torch.stack([labels // 2, labels], 1),
+    )
 
 
-# ---------------------------------------------------------------------------------------------------- against the definitions
+# ---------------------------------------------------------------------------------------------------- against the
+# definitions
 
 def sigmoid(x):
     return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
@@ -57,7 +75,9 @@ def soft_rank(scores, i, tau):
 
 
 def sup_rank(scores, levels, i):
-    return 1 + sum(step(s - scores[i]) if levels[j] < levels[i] else float(s >= scores[i]) for j, s in enumerate(scores) if j != i)
+    return 1 + sum(
+        step(s - scores[i]) if levels[j] < levels[i] else float(s >= scores[i]) for j, s in enumerate(scores) if j != i
+    )
 
 
 def recall(ranks_, ks, temperatures, gallery, cap):
@@ -78,7 +98,11 @@ def test_recall_word_for_word(seed):
         for s, y in zip(scores.tolist(), relevance.tolist()):
             found = [soft_rank(s, i, 0.02) if name == "rs" else sup_rank(s, y, i) for i in range(15) if y[i]]
             expected.append(recall(found, ks, soft, 15, cap))
-        ours = recall_at_k_surrogate(scores, relevance, ks, 0.02, soft) if name == "rs" else sup_recall(scores, relevance, ks, temperature=soft)
+        ours = (
+            recall_at_k_surrogate(scores, relevance, ks, 0.02, soft)
+            if name == "rs"
+            else sup_recall(scores, relevance, ks, temperature=soft)
+        )
         same(ours, expected)
 
 
@@ -95,22 +119,35 @@ def test_ndcg_word_for_word(seed):
 
 def test_pnp_by_hand():
     "Two positives with one and with two negatives far ahead: R = 1 and 2 up to 1e-9."
-    scores, relevance = torch.tensor([[0.9, 0.7, 0.5, 0.3]], dtype=torch.float64), torch.tensor([[False, True, False, True]])
+    scores, relevance = (
+        torch.tensor([[0.9, 0.7, 0.5, 0.3]], dtype=torch.float64),
+        torch.tensor([[False, True, False, True]]),
+    )
     mean = lambda cost: (cost(1) + cost(2)) / 2
-    expected = {"O": mean(lambda r: r), "Iu": mean(lambda r: (1 + r) * math.log(1 + r)), "Ib": mean(lambda r: (2 * r - math.log(1 + 2 * r)) / 4),
-                "Ds": mean(lambda r: math.log(1 + r)), "Dq": mean(lambda r: 1 - 1 / (1 + r))}
+    expected = {
+        "O": mean(lambda r: r),
+        "Iu": mean(lambda r: (1 + r) * math.log(1 + r)),
+        "Ib": mean(lambda r: (2 * r - math.log(1 + 2 * r)) / 4),
+        "Ds": mean(lambda r: math.log(1 + r)),
+        "Dq": mean(lambda r: 1 - 1 / (1 + r)),
+    }
     for variant, value in expected.items():
         same(pnp(scores, relevance, variant=variant), [value], atol=1e-7)
     same(pnp(scores, relevance, variant="Dq", alpha=2.0), [mean(lambda r: 1 - (1 + r) ** -2)], atol=1e-7)
     same(pnp(scores, relevance, variant="Ib", b=3.0), [mean(lambda r: (3 * r - math.log(1 + 3 * r)) / 9)], atol=1e-7)
 
 
-# --------------------------------------------------------------------------------------------------------------- limits and laws
+# --------------------------------------------------------------------------------------------------------------- limits
+# and laws
 
 @settings(max_examples=30)
 @given(st.integers(0, 10**6))
 def test_limits(seed):
-    scores = torch.stack([torch.randperm(12, generator=torch.Generator().manual_seed(seed + q)) for q in range(3)]).double() / 12  # gaps of 1/12
+    # gaps of 1/12
+    scores = (
+        torch.stack([torch.randperm(12, generator=torch.Generator().manual_seed(seed + q)) for q in range(3)]).double()
+        / 12
+    )
     _, levels = rankings(3, 12, seed, graded=True)
     same(smooth_ndcg(scores, levels, 1e-3), ndcg(scores, levels), atol=1e-9)
     assert (sup_ndcg(scores, levels) <= ndcg(scores, levels) + 1e-9).all()
@@ -170,10 +207,18 @@ def test_blocks_give_the_same(name, monkeypatch):
     same(leaf.grad, whole.grad)
 
 
-# ------------------------------------------------------------------------------------------------------------------------ modules
+# --------------------------------------------------------------------------------------------------------------------
+# modules
 
-MODULES = [RecallAtKLoss(), RecallAtKLoss((1, 3), 0.05, (0.5, 2.0)), SupRecallLoss(), SupRecallLoss((2,), offset=1.44), SmoothNDCGLoss(0.05),
-           SupNDCGLoss(), *(PNPLoss(0.05, v) for v in beyond_ap.VARIANTS)]
+MODULES = [
+    RecallAtKLoss(),
+    RecallAtKLoss((1, 3), 0.05, (0.5, 2.0)),
+    SupRecallLoss(),
+    SupRecallLoss((2,), offset=1.44),
+    SmoothNDCGLoss(0.05),
+    SupNDCGLoss(),
+    *(PNPLoss(0.05, v) for v in beyond_ap.VARIANTS),
+]
 names = [f"{type(m).__name__}-{i}" for i, m in enumerate(MODULES)]
 
 
@@ -202,7 +247,9 @@ def test_module_equals_the_function(module, include_query):
     def plain(e):
         rows = torch.nn.functional.normalize(e, dim=1)
         if include_query:
-            return of_scores(module, rows @ rows.T, target & ~itself if isinstance(module, RecallAtKLoss) else target).nanmean()
+            return of_scores(
+                module, rows @ rows.T, target & ~itself if isinstance(module, RecallAtKLoss) else target
+            ).nanmean()
         return of_scores(module, (rows @ rows.T)[~itself].view(14, 13), target[~itself].view(14, 13)).nanmean()
 
     ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
@@ -217,8 +264,14 @@ def test_references_with_query_index_equal_self_retrieval(module, include_query)
     module = copy.deepcopy(module)
     module.include_query = include_query
     embeddings, flat, tree = batch()
-    labels, order = tree if module.hierarchical else flat, torch.randperm(14, generator=torch.Generator().manual_seed(0))
-    same(module(embeddings, labels, ref_emb=embeddings[order], ref_labels=labels[order], query_index=order.argsort()), module(embeddings, labels))
+    labels, order = (
+        tree if module.hierarchical else flat,
+        torch.randperm(14, generator=torch.Generator().manual_seed(0)),
+    )
+    same(
+        module(embeddings, labels, ref_emb=embeddings[order], ref_labels=labels[order], query_index=order.argsort()),
+        module(embeddings, labels),
+    )
     memory = EmbeddingMemory(copy.deepcopy(module), 20)
     same(memory(embeddings, labels), module(embeddings, labels))
     assert memory(embeddings, labels).isfinite()
@@ -260,7 +313,8 @@ def test_pnp_of_pytorch_metric_learning():
         same(PNPLoss(0.05, variant, include_query=True)(embeddings, labels), theirs, atol=1e-5)
 
 
-# ---------------------------------------------------------------------------------------------------------------------- bad input
+# ----------------------------------------------------------------------------------------------------------------------
+# bad input
 
 S, Y = rankings()
 L = Y.long()

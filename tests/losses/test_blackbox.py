@@ -1,4 +1,6 @@
-"""RaMBO: exact ranks, the backward rule against its definition, the counting path against two rankings, losses, memory, every bad input."""
+"""RaMBO: exact ranks, the backward rule against its definition, the counting path against two rankings, losses,
+memory, every bad input.
+"""
 
 import copy
 import itertools
@@ -15,7 +17,17 @@ from hypothesis import strategies as st
 import smoothap_nb.losses.blackbox as blackbox
 import smoothap_nb.losses.counting as counting
 from smoothap_nb.losses.long_lists import positive_ranks
-from smoothap_nb import BlackboxAPLoss, MapLoss, RecallLoss, ScoreMemory, average_precision, blackbox_ap, blackbox_ranks, ranks, recall_loss
+from smoothap_nb import (
+    BlackboxAPLoss,
+    MapLoss,
+    RecallLoss,
+    ScoreMemory,
+    average_precision,
+    blackbox_ap,
+    blackbox_ranks,
+    ranks,
+    recall_loss,
+)
 
 TIES = ("max", "min", "average")
 FOUR = torch.tensor([[0.5, 0.9, 0.1, 0.7]], dtype=torch.float64)
@@ -40,7 +52,9 @@ def rankings(queries=4, gallery=30, seed=0, dtype=torch.float64, levels=None, sh
 
 def batch(images=14, classes=4, dim=5, seed=0, dtype=torch.float64):
     random = torch.Generator().manual_seed(seed)
-    return torch.randn(images, dim, generator=random, dtype=torch.float64).to(dtype), torch.randint(classes, (images,), generator=random)
+    return torch.randn(images, dim, generator=random, dtype=torch.float64).to(dtype), torch.randint(
+        classes, (images,), generator=random
+    )
 
 
 def gradient_of(function, scores):
@@ -49,7 +63,8 @@ def gradient_of(function, scores):
     return scores.grad
 
 
-# ------------------------------------------------------------------------------------------------------------ the backward rule
+# ------------------------------------------------------------------------------------------------------------ the
+# backward rule
 
 def rule(scores, g, lam, unit=1, ties="max"):
     "Algorithm 1, written down: rank, move, rank again."
@@ -73,7 +88,13 @@ def test_the_ranks_are_the_best_of_all_permutations():
 
 
 @settings(max_examples=60)
-@given(st.integers(0, 10**6), st.floats(0.01, 30), st.sampled_from(TIES), st.sampled_from([None, 1, 4]), st.sampled_from([torch.float32, torch.float64]))
+@given(
+    st.integers(0, 10**6),
+    st.floats(0.01, 30),
+    st.sampled_from(TIES),
+    st.sampled_from([None, 1, 4]),
+    st.sampled_from([torch.float32, torch.float64]),
+)
 def test_gradient_is_the_rule_bit_for_bit(seed, lam, ties, levels, dtype):
     scores, _ = rankings(3, 12, seed, dtype, levels)
     g = torch.randn(3, 12, generator=torch.Generator().manual_seed(seed + 1)).to(dtype)
@@ -94,7 +115,11 @@ def test_gradient_is_the_slope_of_the_interpolation():
 
     for seed in range(40):
         scores, _ = rankings(1, 6, seed)
-        g, lam, step = torch.randn(1, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), 0.1 * 1.2**seed, 1e-7
+        g, lam, step = (
+            torch.randn(1, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64),
+            0.1 * 1.2**seed,
+            1e-7,
+        )
         moves = step * torch.eye(6, dtype=torch.float64)
         slope = (interpolated(scores + moves, g, lam) - interpolated(scores - moves, g, lam)) / (2 * step)
         ours = gradient_of(lambda s: (g * blackbox_ranks(s, lam, normalize=False)).sum(), scores)
@@ -125,12 +150,23 @@ def test_ties():
         assert blackbox_ranks(scores, 1.0, normalize=False, ties=rule_)[0].tolist() == found
 
 
-@pytest.mark.parametrize("dtype, back", [(torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float32, torch.float32),
-                                         (torch.float64, torch.float64)])
+@pytest.mark.parametrize(
+    "dtype, back",
+    [
+        (torch.float16, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+    ],
+)
 def test_dtypes(dtype, back):
     scores, relevance = rankings(dtype=dtype)
     scores.requires_grad_()
-    for value in (blackbox_ranks(scores, 4.0).sum(), blackbox_ap(scores, relevance).sum(), recall_loss(scores, relevance)):
+    for value in (
+        blackbox_ranks(scores, 4.0).sum(),
+        blackbox_ap(scores, relevance).sum(),
+        recall_loss(scores, relevance),
+    ):
         assert value.dtype == back and value.isfinite()
         gradient, = torch.autograd.grad(value, scores)
         assert gradient.dtype == dtype and gradient.isfinite().all()
@@ -154,7 +190,8 @@ def test_a_broken_loss_shows():
         assert gradient_of(lambda s: function(s) * float("nan"), scores).isnan().any()
 
 
-# ------------------------------------------------------------------------------------------------- counting against two rankings
+# ------------------------------------------------------------------------------------------------- counting against two
+# rankings
 
 @pytest.fixture(params=["compiled", "torch", "torch in parts"])
 def path(request, monkeypatch):
@@ -166,10 +203,14 @@ def path(request, monkeypatch):
 
 
 def by_two_rankings(scores, relevance, incoming, lam, ties):
-    "Ranks of the positives and the gradient, ranking the whole list twice. `incoming`: (Q, G), 0 on negatives, on integer ranks."
+    """Ranks of the positives and the gradient, ranking the whole list twice. `incoming`: (Q, G), 0 on negatives, on
+    integer ranks.
+    """
     reach = lam * scores.shape[1]
     step = (reach * incoming).to(scores.dtype)
-    return ranks(scores, ties).double(), ((ranks(scores + step, ties).double() - ranks(scores, ties)) / reach).to(scores.dtype)
+    return ranks(scores, ties).double(), ((ranks(scores + step, ties).double() - ranks(scores, ties)) / reach).to(
+        scores.dtype
+    )
 
 
 def by_counting(scores, relevance, incoming, lam, ties):
@@ -182,7 +223,12 @@ def by_counting(scores, relevance, incoming, lam, ties):
 
 
 def check_counting(scores, relevance, lam=3.0, ties="max", seed=0):
-    incoming = torch.rand(scores.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).masked_fill(~relevance, 0) * 0.1
+    incoming = (
+        torch.rand(scores.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).masked_fill(
+            ~relevance, 0
+        )
+        * 0.1
+    )
     positives, among_all, among_positives, gradient = by_counting(scores, relevance, incoming, lam, ties)
     expected, expected_gradient = by_two_rankings(scores, relevance, incoming, lam, ties)
     assert torch.equal(among_all[positives.present], expected[relevance])
@@ -205,10 +251,17 @@ def adversarial():
     "Lists on which a grid of equal cells is of no use, or breaks if it is careless."
     near = torch.full((60,), 0.5, dtype=torch.float64)
     near[1:] += torch.arange(1, 60) * 1e-16
-    return {"all equal": torch.zeros(60), "two values": torch.arange(60.0) % 2, "crowded": near, "outlier": torch.cat([near[:59], torch.tensor([1e9])]),
-            "huge": 1.7e308 * torch.linspace(-1, 1, 60, dtype=torch.float64), "tiny": torch.arange(60, dtype=torch.float64) * 5e-324,
-            "signed zeros": torch.tensor([0.0, -0.0] * 30), "powers": 2.0 ** torch.arange(-300, 300, 10, dtype=torch.float64),
-            "descending": -torch.arange(60.0)}
+    return {
+        "all equal": torch.zeros(60),
+        "two values": torch.arange(60.0) % 2,
+        "crowded": near,
+        "outlier": torch.cat([near[:59], torch.tensor([1e9])]),
+        "huge": 1.7e308 * torch.linspace(-1, 1, 60, dtype=torch.float64),
+        "tiny": torch.arange(60, dtype=torch.float64) * 5e-324,
+        "signed zeros": torch.tensor([0.0, -0.0] * 30),
+        "powers": 2.0 ** torch.arange(-300, 300, 10, dtype=torch.float64),
+        "descending": -torch.arange(60.0),
+    }
 
 
 @pytest.mark.parametrize("name", adversarial())
@@ -223,12 +276,23 @@ def test_counting_on_unkind_lists(path, name, ties):
 @given(st.data())
 def test_counting_on_anything(data):
     gallery = data.draw(st.integers(1, 25))
-    scores = torch.tensor([data.draw(st.lists(st.sampled_from([-1.0, 0.0, 0.25, 0.5, 0.50000001, 3.0]), min_size=gallery, max_size=gallery))
-                           for _ in range(2)], dtype=data.draw(st.sampled_from([torch.float32, torch.float64])))
+    scores = torch.tensor(
+        [
+            data.draw(
+                st.lists(st.sampled_from([-1.0, 0.0, 0.25, 0.5, 0.50000001, 3.0]), min_size=gallery, max_size=gallery)
+            )
+            for _ in range(2)
+        ],
+        dtype=data.draw(st.sampled_from([torch.float32, torch.float64])),
+    )
     relevance = torch.tensor([data.draw(st.lists(st.booleans(), min_size=gallery, max_size=gallery)) for _ in range(2)])
     if not relevance.any():
         relevance[0, 0] = True
-    long, ties, lam = data.draw(st.sampled_from([0, 1 << 60])), data.draw(st.sampled_from(TIES)), data.draw(st.floats(0.01, 100))
+    long, ties, lam = (
+        data.draw(st.sampled_from([0, 1 << 60])),
+        data.draw(st.sampled_from(TIES)),
+        data.draw(st.floats(0.01, 100)),
+    )
     before, counting.LONG = counting.LONG, long
     try:
         check_counting(scores, relevance, lam, ties, data.draw(st.integers(0, 9)))
@@ -252,7 +316,10 @@ def test_scores_that_are_not_contiguous():
     scores, relevance = rankings(40, 30)
     same(blackbox_ap(scores.T, relevance.T), blackbox_ap(scores.T.contiguous(), relevance.T.contiguous()))
     loss = lambda s: (1 - blackbox_ap(s.T, relevance.T)).nansum()
-    assert torch.equal(gradient_of(loss, scores), gradient_of(lambda s: (1 - blackbox_ap(s, relevance.T)).nansum(), scores.T.contiguous()).T)
+    assert torch.equal(
+        gradient_of(loss, scores),
+        gradient_of(lambda s: (1 - blackbox_ap(s, relevance.T)).nansum(), scores.T.contiguous()).T,
+    )
 
 
 def test_a_million_scores_need_memory_in_proportion():
@@ -298,7 +365,8 @@ def test_long_lists_work_without_numba(monkeypatch):
         counting.compiled_walk.cache_clear()
 
 
-# -------------------------------------------------------------------------------------------------------------------- AP and recall
+# --------------------------------------------------------------------------------------------------------------------
+# AP and recall
 
 @settings(max_examples=60)
 @given(st.integers(0, 10**6), st.sampled_from(TIES), st.sampled_from([None, 2]))
@@ -357,11 +425,20 @@ def test_recall_is_the_sum_over_all_k(name, weight, margin):
     for levels in (None, 3):
         scores, relevance = rankings(5, 20, levels=levels)
         relevance[3] = False
-        same(recall_loss(scores, relevance, margin=margin, weight=name), recall_by_definition(scores, relevance, weight, margin), atol=1e-9)
+        same(
+            recall_loss(scores, relevance, margin=margin, weight=name),
+            recall_by_definition(scores, relevance, weight, margin),
+            atol=1e-9,
+        )
 
 
 def test_recall_numbers():
-    for weight, margin, expected in (("log", 0.0, 0.693147), ("log_log", 0.0, 0.526589), ("log", 0.5, 0.895880), ("log_log", 0.5, 0.633933)):
+    for weight, margin, expected in (
+        ("log", 0.0, 0.693147),
+        ("log_log", 0.0, 0.526589),
+        ("log", 0.5, 0.895880),
+        ("log_log", 0.5, 0.633933),
+    ):
         same(recall_loss(FOUR, FOUR_RELEVANCE, margin=margin, weight=weight), expected, atol=1e-6)
     for weight, expected in (("log", 1.059351), ("log_log", 0.632138)):
         same(blackbox.WEIGHTS[weight](torch.tensor([0.0, 3, 5]).double()).mean(), expected, atol=1e-6)
@@ -386,7 +463,9 @@ def test_margin_lowers_ap_and_noise_scales_it():
     assert torch.equal(blackbox_ap(scores, relevance, margin=0.3, noise=-torch.ones_like(scores)), strict)
     assert torch.equal(blackbox_ap(scores, relevance, margin=0.3, noise=torch.zeros_like(scores)), plain)
     assert torch.equal(blackbox_ap(scores, relevance, margin=0.3, noise=False), strict)
-    drawn = [blackbox_ap(scores, relevance, margin=0.3, generator=torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
+    drawn = [
+        blackbox_ap(scores, relevance, margin=0.3, generator=torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)
+    ]
     assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
     torch.manual_seed(5)
     first = blackbox_ap(scores, relevance, margin=0.3, noise=True)
@@ -426,9 +505,15 @@ def test_edges():
     assert recall_loss(scores, torch.ones_like(relevance)) == 0
 
 
-# ------------------------------------------------------------------------------------------------------------------------ modules
+# --------------------------------------------------------------------------------------------------------------------
+# modules
 
-MODULES = [RecallLoss(), BlackboxAPLoss(), RecallLoss(0.5, 0.1, "log", reduction="positives"), BlackboxAPLoss(ties="average")]
+MODULES = [
+    RecallLoss(),
+    BlackboxAPLoss(),
+    RecallLoss(0.5, 0.1, "log", reduction="positives"),
+    BlackboxAPLoss(ties="average"),
+]
 names = [f"{type(m).__name__}-{i}" for i, m in enumerate(MODULES)]
 
 
@@ -437,7 +522,9 @@ def of_scores(module, scores, relevance):
     if isinstance(module, BlackboxAPLoss):
         value = 1 - blackbox_ap(scores, relevance, module.lam, module.margin, ties=module.ties)
         return value[relevance.any(1)].mean()
-    return recall_loss(scores, relevance, module.lam, module.margin, module.weight, module.reduction, module.scale, module.ties)
+    return recall_loss(
+        scores, relevance, module.lam, module.margin, module.weight, module.reduction, module.scale, module.ties
+    )
 
 
 @pytest.mark.parametrize("module", MODULES, ids=names)
@@ -464,14 +551,19 @@ def test_references_with_query_index_equal_self_retrieval(module):
     embeddings, labels = batch()
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     expected = gradient_of(lambda e: module(e, labels), embeddings)
-    ours = gradient_of(lambda e: module(e, labels, ref_emb=e[order], ref_labels=labels[order], query_index=order.argsort()), embeddings)
+    ours = gradient_of(
+        lambda e: module(e, labels, ref_emb=e[order], ref_labels=labels[order], query_index=order.argsort()), embeddings
+    )
     same(ours, expected, atol=1e-10)
 
 
 @pytest.mark.parametrize("module", [*MODULES, RecallLoss(memory=2)], ids=[*names, "memory"])
 def test_a_factor_in_front_of_the_loss_multiplies_its_gradient(module):
     embeddings, labels = batch()
-    gradients = [gradient_of(lambda e: factor * copy.deepcopy(module)(e, labels), embeddings) for factor in (1.0, 65536.0, -0.1, 0.0)]
+    gradients = [
+        gradient_of(lambda e: factor * copy.deepcopy(module)(e, labels), embeddings)
+        for factor in (1.0, 65536.0, -0.1, 0.0)
+    ]
     assert gradients[0].any()
     for gradient, factor in zip(gradients[1:], (65536.0, -0.1, 0.0)):
         same(gradient, factor * gradients[0], atol=1e-9 * max(1, factor))
@@ -518,7 +610,8 @@ def test_training_with_each_loss_improves_ap():
         assert module(embeddings, labels).item() < 0.3 * before, type(module).__name__
 
 
-# ------------------------------------------------------------------------------------------------------------------------- memory
+# --------------------------------------------------------------------------------------------------------------------
+# memory
 
 def test_memory_keeps_the_last_batches_oldest_first():
     memory = ScoreMemory(2)
@@ -527,7 +620,9 @@ def test_memory_keeps_the_last_batches_oldest_first():
         leaf = scores.clone().requires_grad_()
         longer, longer_relevance = memory(leaf, relevance)
         expected = [batches[number], *batches[max(0, number - 2):number]]
-        assert torch.equal(longer, torch.cat([s for s, _ in expected])) and torch.equal(longer_relevance, torch.cat([r for _, r in expected]))
+        assert torch.equal(longer, torch.cat([s for s, _ in expected])) and torch.equal(
+            longer_relevance, torch.cat([r for _, r in expected])
+        )
         longer.sum().backward()
         assert torch.equal(leaf.grad, torch.ones_like(scores))
     memory.reset()
@@ -573,8 +668,15 @@ def test_memory_rests_in_evaluation_and_at_length_zero():
     assert ScoreMemory(0)(scores, relevance)[0] is scores
 
 
-@pytest.mark.parametrize("make", [lambda n: RecallLoss(memory=n), lambda n: RecallLoss(memory=n, reduction="positives"), lambda n: BlackboxAPLoss(memory=n)],
-                         ids=["recall", "recall over positives", "AP"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: RecallLoss(memory=n),
+        lambda n: RecallLoss(memory=n, reduction="positives"),
+        lambda n: BlackboxAPLoss(memory=n),
+    ],
+    ids=["recall", "recall over positives", "AP"],
+)
 def test_module_memory_averages_over_all_rows(make):
     module, plain = make(2), make(0)
     rows = []
@@ -591,7 +693,8 @@ def test_module_memory_averages_over_all_rows(make):
         assert leaf.grad.isfinite().all() and leaf.grad.any()
 
 
-# ----------------------------------------------------------------------------------------------------------------------- MapLoss
+# --------------------------------------------------------------------------------------------------------------------
+# MapLoss
 
 S = torch.tensor([[0.9, 0.2], [0.6, 0.8], [0.3, 0.5]], dtype=torch.float64)
 Y = torch.tensor([[1, 0], [0, 1], [1, 0]]).bool()
@@ -607,7 +710,10 @@ def test_map_loss_leaves_absent_classes_out():
     targets[:, 2] = False
     kept = [0, 1, 3]
     for eps in (0.0, 1e-5):
-        same(MapLoss(interclass=0.0, eps=eps)(scores, targets), MapLoss(interclass=0.0, eps=eps)(scores[:, kept], targets[:, kept]))
+        same(
+            MapLoss(interclass=0.0, eps=eps)(scores, targets),
+            MapLoss(interclass=0.0, eps=eps)(scores[:, kept], targets[:, kept]),
+        )
 
 
 @pytest.mark.parametrize("eps", [0.0, 1e-5])
@@ -624,7 +730,9 @@ def test_map_loss_memory_extends_the_lists_of_the_first_term():
     for number, (scores, targets) in enumerate(batches):
         past = batches[max(0, number - 2):number]
         longer, longer_targets = (torch.cat(parts) for parts in zip((scores, targets), *past))
-        expected = 2 / 3 * MapLoss(interclass=0.0)(longer, longer_targets) + 1 / 3 * MapLoss(interclass=1.0)(scores, targets)
+        expected = 2 / 3 * MapLoss(interclass=0.0)(longer, longer_targets) + 1 / 3 * MapLoss(interclass=1.0)(
+            scores, targets
+        )
         same(module(scores, targets), expected)
 
 
@@ -645,7 +753,8 @@ def test_map_loss_noise():
     same(module(scores, targets, ones, ones), MapLoss(margin=0.5)(scores, targets))
 
 
-# ---------------------------------------------------------------------------------------------------------------------- bad input
+# ----------------------------------------------------------------------------------------------------------------------
+# bad input
 
 NAN_SCORES = torch.tensor([[0.1, float("nan")], [0.2, 0.3]])
 TWO = torch.ones(2, 2, dtype=torch.bool)
@@ -664,7 +773,10 @@ BAD = [
     (lambda: blackbox_ap(FOUR, FOUR_RELEVANCE, margin=-0.1), "margin must be a finite number, 0 or above"),
     (lambda: blackbox_ap(FOUR, FOUR_RELEVANCE, margin=float("inf")), "margin must be"),
     (lambda: blackbox_ap(FOUR, FOUR_RELEVANCE, eps=-1e-5), "eps must lie in 0 ... 1"),
-    (lambda: blackbox_ap(FOUR, FOUR_RELEVANCE, noise=torch.ones(4)), "noise must be a tensor of the scores' shape \\(1, 4\\)"),
+    (
+        lambda: blackbox_ap(FOUR, FOUR_RELEVANCE, noise=torch.ones(4)),
+        "noise must be a tensor of the scores' shape \\(1, 4\\)",
+    ),
     (lambda: blackbox_ap(FOUR, FOUR_RELEVANCE, noise=2.0), "noise must be"),
     (lambda: blackbox_ap(FOUR, FOUR_RELEVANCE, ties="last"), "ties must be"),
     (lambda: blackbox_ap(FOUR, FOUR_RELEVANCE.int()), "relevance must be a bool tensor"),
@@ -706,7 +818,8 @@ def test_memory_refuses_scores_that_do_not_line_up(dim, word):
         memory(*rankings(4, 8))
 
 
-# --------------------------------------------------------------------------------------------------------------------------- CUDA
+# --------------------------------------------------------------------------------------------------------------------
+# CUDA
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("ties", TIES)
@@ -714,12 +827,19 @@ def test_cuda_equals_cpu(ties):
     scores, relevance = rankings(6, 3000, levels=100, dtype=torch.float32)
     relevance[2] = False
     g = torch.randn(6, 3000)
-    for function in (lambda s, y: (g.to(s.device) * blackbox_ranks(s, 2.0, ties=ties)).sum(), lambda s, y: recall_loss(s, y, ties=ties),
-                     lambda s, y: 1 - blackbox_ap(s, y, ties=ties).nanmean()):
+    for function in (
+        lambda s, y: (g.to(s.device) * blackbox_ranks(s, 2.0, ties=ties)).sum(),
+        lambda s, y: recall_loss(s, y, ties=ties),
+        lambda s, y: 1 - blackbox_ap(s, y, ties=ties).nanmean(),
+    ):
         on_cpu = gradient_of(lambda s: function(s, relevance), scores)
         on_gpu = gradient_of(lambda s: function(s, relevance.cuda()), scores.cuda())
         torch.testing.assert_close(on_gpu.cpu(), on_cpu, rtol=1e-5, atol=1e-7)
-    assert math.isclose(blackbox_ap(scores.cuda(), relevance.cuda()).nanmean().item(), blackbox_ap(scores, relevance).nanmean().item(), rel_tol=1e-6)
+    assert math.isclose(
+        blackbox_ap(scores.cuda(), relevance.cuda()).nanmean().item(),
+        blackbox_ap(scores, relevance).nanmean().item(),
+        rel_tol=1e-6,
+    )
 
 
 @pytest.mark.cuda

@@ -30,7 +30,9 @@ def rankings(queries=5, gallery=20, seed=0, dtype=torch.float64):
 
 def batch(images=14, classes=4, dim=5, seed=0, dtype=torch.float64):
     random = torch.Generator().manual_seed(seed)
-    return torch.randn(images, dim, generator=random, dtype=torch.float64).to(dtype), torch.randint(classes, (images,), generator=random)
+    return torch.randn(images, dim, generator=random, dtype=torch.float64).to(dtype), torch.randint(
+        classes, (images,), generator=random
+    )
 
 
 def gradient_of(function, values):
@@ -50,7 +52,8 @@ def fast_ap_loop(scores, relevance, bins):
     return value / sum(relevance) if any(relevance) else float("nan")
 
 
-# ---------------------------------------------------------------------------------------------------------------------- values
+# ----------------------------------------------------------------------------------------------------------------------
+# values
 
 @pytest.mark.parametrize("bins, expected", [(10, 0.675), (20, 5 / 6)])
 def test_numbers_by_hand(bins, expected):
@@ -63,11 +66,22 @@ def test_against_the_loop(seed, bins, tied):
     scores, relevance = rankings(4, 15, seed)
     scores = (scores * 4).round() / 4 if tied else scores
     relevance[1] = False
-    same(fast_ap(scores, relevance, bins), [fast_ap_loop(s, y, bins) for s, y in zip(scores.tolist(), relevance.tolist())], atol=1e-10)
+    same(
+        fast_ap(scores, relevance, bins),
+        [fast_ap_loop(s, y, bins) for s, y in zip(scores.tolist(), relevance.tolist())],
+        atol=1e-10,
+    )
 
 
-@pytest.mark.parametrize("dtype, back, atol", [(torch.float16, torch.float32, 2e-3), (torch.bfloat16, torch.float32, 2e-2), (torch.float32, torch.float32, 1e-6),
-                                               (torch.float64, torch.float64, 1e-12)])
+@pytest.mark.parametrize(
+    "dtype, back, atol",
+    [
+        (torch.float16, torch.float32, 2e-3),
+        (torch.bfloat16, torch.float32, 2e-2),
+        (torch.float32, torch.float32, 1e-6),
+        (torch.float64, torch.float64, 1e-12),
+    ],
+)
 def test_dtypes(dtype, back, atol):
     scores, relevance = rankings(dtype=dtype)
     exact, _ = rankings()
@@ -137,7 +151,8 @@ def test_edges():
     same(fast_ap(extremes, torch.tensor([[True, False, True, False]])), [1.0], atol=1e-6)
 
 
-# ------------------------------------------------------------------------------------------------------------------- gradients
+# -------------------------------------------------------------------------------------------------------------------
+# gradients
 
 def away_from_nodes(scores, bins):
     place = (1 - scores) * bins / 2
@@ -183,7 +198,8 @@ def test_a_factor_in_front_of_the_loss_multiplies_its_gradient():
     same(gradient_of(lambda e: 0.1 * FastAPLoss()(e, labels), embeddings), 0.1 * plain)
 
 
-# ------------------------------------------------------------------------------------------------------------------------- loss
+# --------------------------------------------------------------------------------------------------------------------
+# loss
 
 def test_the_loss_on_cut_scores():
     embeddings, labels = batch()
@@ -204,14 +220,20 @@ def test_equals_pytorch_metric_learning():
         for bins in (5, 10):
             ours, theirs = FastAPLoss(bins), losses.FastAPLoss(num_bins=bins)
             same(ours(embeddings, labels), theirs(embeddings, labels))
-            same(gradient_of(lambda e: ours(e, labels), embeddings), gradient_of(lambda e: theirs(e, labels), embeddings), atol=1e-9)
+            same(
+                gradient_of(lambda e: ours(e, labels), embeddings),
+                gradient_of(lambda e: theirs(e, labels), embeddings),
+                atol=1e-9,
+            )
 
 
 def test_references_with_query_index_equal_self_retrieval():
     embeddings, labels = batch()
     order = torch.randperm(14, generator=torch.Generator().manual_seed(0))
     loss = FastAPLoss()
-    ours = gradient_of(lambda e: loss(e, labels, ref_emb=e[order], ref_labels=labels[order], query_index=order.argsort()), embeddings)
+    ours = gradient_of(
+        lambda e: loss(e, labels, ref_emb=e[order], ref_labels=labels[order], query_index=order.argsort()), embeddings
+    )
     same(ours, gradient_of(lambda e: loss(e, labels), embeddings))
 
 
@@ -274,7 +296,8 @@ def test_a_long_list_adds_up():
     same(fast_ap(scores, relevance), fast_ap(scores.double(), relevance), atol=1e-7)
 
 
-# ---------------------------------------------------------------------------------------------------------------------- bad input
+# ----------------------------------------------------------------------------------------------------------------------
+# bad input
 
 BAD = [
     (lambda: fast_ap(FOUR, FOUR_RELEVANCE, bins=0), "bins must be a whole number from 1 on"),
@@ -286,7 +309,12 @@ BAD = [
     (lambda: fast_ap(FOUR[0], FOUR_RELEVANCE[0]), "shape \\(queries, gallery\\)"),
     (lambda: fast_ap(FOUR * float("nan"), FOUR_RELEVANCE), "NaN or infinity"),
     (lambda: FastAPLoss(bins=-1), "bins must be"),
-    (lambda: FastAPLoss(normalize=False)(5 * torch.eye(3), torch.tensor([0, 0, 1]), ref_emb=torch.eye(3), ref_labels=torch.arange(3)), "cosine similarities"),
+    (
+        lambda: FastAPLoss(normalize=False)(
+            5 * torch.eye(3), torch.tensor([0, 0, 1]), ref_emb=torch.eye(3), ref_labels=torch.arange(3)
+        ),
+        "cosine similarities",
+    ),
     (lambda: FastAPLoss()(*batch(), indices_tuple=(1,)), "there are no pairs to mine"),
 ]
 
@@ -297,7 +325,8 @@ def test_bad_input_is_named(call, message):
         call()
 
 
-# --------------------------------------------------------------------------------------------------------------------------- CUDA
+# --------------------------------------------------------------------------------------------------------------------
+# CUDA
 
 @pytest.mark.cuda
 def test_cuda_equals_cpu():

@@ -1,4 +1,6 @@
-"""Learned ranks: the authors' networks to the last digit, lists, training, the layer and its file, losses, every bad input."""
+"""Learned ranks: the authors' networks to the last digit, lists, training, the layer and its file, losses, every bad
+input.
+"""
 
 import json
 import warnings

@@ -1,4 +1,5 @@
-"""SupAP, calibration, ROADMAP, SoftBin and CSL: against naive definitions, their bounds, their gradients, their edges."""
+"""SupAP, calibration, ROADMAP, SoftBin and CSL: against naive definitions, their bounds, their gradients, their edges.
+"""
 
 import math
 
@@ -7,8 +8,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smoothap_nb import (CalibrationLoss, CSLLoss, ROADMAPLoss, SoftBinAPLoss, SupAPLoss, average_precision, calibration_loss, csl_loss,
-                         soft_bin_ap, sup_ap)
+from smoothap_nb import (
+    CalibrationLoss,
+    CSLLoss,
+    ROADMAPLoss,
+    SoftBinAPLoss,
+    SupAPLoss,
+    average_precision,
+    calibration_loss,
+    csl_loss,
+    soft_bin_ap,
+    sup_ap,
+)
 
 LOSSES = [SupAPLoss, SoftBinAPLoss, CalibrationLoss, ROADMAPLoss]
 names = [loss.__name__ for loss in LOSSES]
@@ -24,10 +35,13 @@ def rankings(queries=6, gallery=15, seed=0, dtype=torch.float64):
 
 def batch(images=14, classes=4, dim=5, seed=0, dtype=torch.float64):
     random = torch.Generator().manual_seed(seed)
-    return torch.randn(images, dim, generator=random, dtype=torch.float64).to(dtype), torch.randint(classes, (images,), generator=random)
+    return torch.randn(images, dim, generator=random, dtype=torch.float64).to(dtype), torch.randint(
+        classes, (images,), generator=random
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------ naive definitions
+# ------------------------------------------------------------------------------------------------------------ naive
+# definitions
 
 def step_loop(t, tau, rho, delta, offset, start):
     if t <= 0:
@@ -42,7 +56,11 @@ def sup_ap_loop(scores, relevance, tau=0.01, rho=100.0, delta=0.05, offset=None,
     total, positives = 0.0, [i for i, yes in enumerate(relevance) if yes]
     for k in positives:
         rank_in_p = sum(scores[j] >= scores[k] for j in positives)
-        ahead = sum(step_loop(scores[j] - scores[k], tau, rho, delta, offset, start) for j in range(len(scores)) if not relevance[j])
+        ahead = sum(
+            step_loop(scores[j] - scores[k], tau, rho, delta, offset, start)
+            for j in range(len(scores))
+            if not relevance[j]
+        )
         total += rank_in_p / (rank_in_p + ahead)
     return total / len(positives) if positives else math.nan
 
@@ -57,8 +75,14 @@ def soft_bin_loop(scores, relevance, centres):
     return value / sum(relevance) if any(relevance) else math.nan
 
 
-SETTINGS = [{}, {"offset": 1.44}, {"offset": 1.0, "start": 0.0}, {"tau": 0.1, "rho": 10.0, "delta": 0.2}, {"rho": 5.0, "offset": 0.5, "delta": None},
-            {"delta": None}]
+SETTINGS = [
+    {},
+    {"offset": 1.44},
+    {"offset": 1.0, "start": 0.0},
+    {"tau": 0.1, "rho": 10.0, "delta": 0.2},
+    {"rho": 5.0, "offset": 0.5, "delta": None},
+    {"delta": None},
+]
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
@@ -68,7 +92,13 @@ def test_sup_ap_equals_its_definition(setting, grid):
     scores = (scores * 4).round() / 4 if grid else scores
     relevance[2] = False
     want = [sup_ap_loop(s.tolist(), r.tolist(), **setting) for s, r in zip(scores, relevance)]
-    torch.testing.assert_close(sup_ap(scores, relevance, **setting), torch.tensor(want, dtype=torch.float64), rtol=0, atol=1e-12, equal_nan=True)
+    torch.testing.assert_close(
+        sup_ap(scores, relevance, **setting),
+        torch.tensor(want, dtype=torch.float64),
+        rtol=0,
+        atol=1e-12,
+        equal_nan=True,
+    )
 
 
 @pytest.mark.parametrize("centres", [2, 7, 20])
@@ -76,14 +106,22 @@ def test_soft_bin_equals_its_definition(centres):
     scores, relevance = rankings()
     scores, relevance[1] = scores * 1.2, False  # some beyond [-1, 1]
     want = [soft_bin_loop(s.tolist(), r.tolist(), centres) for s, r in zip(scores, relevance)]
-    torch.testing.assert_close(soft_bin_ap(scores, relevance, centres), torch.tensor(want, dtype=torch.float64), rtol=0, atol=1e-12, equal_nan=True)
+    torch.testing.assert_close(
+        soft_bin_ap(scores, relevance, centres),
+        torch.tensor(want, dtype=torch.float64),
+        rtol=0,
+        atol=1e-12,
+        equal_nan=True,
+    )
 
 
 def test_calibration_equals_its_definition():
     scores, relevance = rankings()
     short = [0.9 - s for s, yes in zip(scores.flatten().tolist(), relevance.flatten().tolist()) if yes and s < 0.9]
     above = [s - 0.6 for s, yes in zip(scores.flatten().tolist(), relevance.flatten().tolist()) if not yes and s > 0.6]
-    assert calibration_loss(scores, relevance).item() == pytest.approx(sum(short) / len(short) + sum(above) / len(above), abs=1e-12)
+    assert calibration_loss(scores, relevance).item() == pytest.approx(
+        sum(short) / len(short) + sum(above) / len(above), abs=1e-12
+    )
     assert calibration_loss(scores, relevance, pos_margin=-1.0, neg_margin=1.0).item() == 0  # nothing violates
 
 
@@ -98,10 +136,18 @@ def test_csl_equals_its_definition():
         assert value.item() == pytest.approx(want, abs=1e-10)
 
 
-# ----------------------------------------------------------------------------------------------------------------------- bounds
+# --------------------------------------------------------------------------------------------------------------------
+# bounds
 
 @settings(max_examples=200, deadline=None)
-@given(st.integers(1, 12), st.integers(0, 2**31), st.floats(0.001, 1.0), st.floats(0.001, 0.3), st.floats(0, 200), st.floats(0.005, 2))
+@given(
+    st.integers(1, 12),
+    st.integers(0, 2**31),
+    st.floats(0.001, 1.0),
+    st.floats(0.001, 0.3),
+    st.floats(0, 200),
+    st.floats(0.005, 2),
+)
 def test_sup_ap_loss_is_at_least_the_ap_loss(positives, seed, tau, delta, rho, spread):
     "For every tau, delta and rho >= 0 with the default start and offset."
     random = torch.Generator().manual_seed(seed)
@@ -129,14 +175,17 @@ def test_published_settings_that_lose_the_bound():
     assert 1 - sup_ap(scores, relevance, offset=1.0, start=0.0) < exact  # iNaturalist's configuration
 
 
-# -------------------------------------------------------------------------------------------------------------------- gradients
+# --------------------------------------------------------------------------------------------------------------------
+# gradients
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_sup_ap_gradcheck(setting):
     scores, relevance = rankings(4, 9, seed=3)
     relevance[1] = False
     keep = torch.tensor([0, 2, 3])
-    assert torch.autograd.gradcheck(lambda s: sup_ap(s, relevance, **setting)[keep], scores.requires_grad_(), atol=1e-5, eps=1e-7)
+    assert torch.autograd.gradcheck(
+        lambda s: sup_ap(s, relevance, **setting)[keep], scores.requires_grad_(), atol=1e-5, eps=1e-7
+    )
 
 
 def test_soft_bin_calibration_and_csl_gradcheck():
@@ -172,21 +221,28 @@ def test_sup_ap_memory_and_chunks_do_not_change_the_value():
         torch.testing.assert_close(alone.grad[0], scores_grad[row], rtol=0, atol=1e-12)
 
 
-# ------------------------------------------------------------------------------------------------------------- laws of a ranking
+# ------------------------------------------------------------------------------------------------------------- laws of
+# a ranking
 
 @pytest.mark.parametrize("function", [sup_ap, soft_bin_ap])
 def test_permuting_the_gallery_changes_nothing(function):
     scores, relevance = rankings()
     order = torch.randperm(scores.shape[1], generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(function(scores[:, order], relevance[:, order]), function(scores, relevance), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        function(scores[:, order], relevance[:, order]), function(scores, relevance), rtol=0, atol=1e-12
+    )
 
 
 def test_relatives_under_other_names():
     "SupAP is the surrogate of H-AP on a tree of one level, SoftBin is FastAP with one bin fewer."
     from smoothap_nb import fast_ap, smooth_h_ap
     scores, relevance = rankings()
-    torch.testing.assert_close(sup_ap(scores, relevance), smooth_h_ap(scores, relevance.long(), relevance.double()), rtol=0, atol=1e-12)
-    torch.testing.assert_close(soft_bin_ap(scores, relevance, 11), fast_ap(scores, relevance, bins=10), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        sup_ap(scores, relevance), smooth_h_ap(scores, relevance.long(), relevance.double()), rtol=0, atol=1e-12
+    )
+    torch.testing.assert_close(
+        soft_bin_ap(scores, relevance, 11), fast_ap(scores, relevance, bins=10), rtol=0, atol=1e-12
+    )
 
 
 def test_a_perfect_ranking_costs_nothing_once_the_gap_is_wide():
@@ -210,7 +266,9 @@ def test_an_absent_item_and_label_order_change_nothing(loss):
     whole = loss()(embeddings, labels)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(loss()(embeddings[order], 5 - labels[order]), whole, rtol=0, atol=1e-12)
-    as_references = loss()(embeddings, labels, ref_emb=embeddings, ref_labels=labels, query_index=torch.arange(len(labels)))
+    as_references = loss()(
+        embeddings, labels, ref_emb=embeddings, ref_labels=labels, query_index=torch.arange(len(labels))
+    )
     torch.testing.assert_close(as_references, whole, rtol=0, atol=1e-12)
 
 
@@ -241,11 +299,14 @@ def test_queries_without_positives_are_nan_and_leave_the_gradient_finite():
 def test_roadmap_is_the_weighted_sum_of_its_parts():
     embeddings, labels = batch()
     loss = ROADMAPLoss(sup_ap_weight=0.25, calibration_weight=2.0, offset=1.44, include_query=True)
-    parts = 0.25 * SupAPLoss(offset=1.44, include_query=True)(embeddings, labels) + 2 * CalibrationLoss()(embeddings, labels)
+    parts = 0.25 * SupAPLoss(offset=1.44, include_query=True)(embeddings, labels) + 2 * CalibrationLoss()(
+        embeddings, labels
+    )
     torch.testing.assert_close(loss(embeddings, labels), parts)
 
 
-# ------------------------------------------------------------------------------------------------------------------------ dtypes
+# --------------------------------------------------------------------------------------------------------------------
+# dtypes
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_dtypes(dtype):
@@ -288,17 +349,21 @@ def test_csl_on_cuda():
     torch.testing.assert_close(loss.cuda()(embeddings.cuda(), labels.cuda()).cpu(), loss.cpu()(embeddings, labels))
 
 
-# --------------------------------------------------------------------------------------------------------------------------- CSL
+# --------------------------------------------------------------------------------------------------------------------
+# CSL
 
 def test_csl_loss_takes_any_class_numbers_and_prefix_levels():
-    classes = torch.tensor([[7, 3], [7, 9], [2, 3], [2, 9]])  # fine numbers repeat across groups: only a whole prefix counts
+    # fine numbers repeat across groups: only a whole prefix counts
+    classes = torch.tensor([[7, 3], [7, 9], [2, 3], [2, 9]])
     loss = CSLLoss(classes, 6).double()
     assert loss.margins == pytest.approx((0.45, 0.25))
     embeddings = batch(5, dim=6)[0]
     labels = classes[torch.tensor([3, 0, 0, 2, 1])]
     levels = torch.tensor([[0, 0, 1, 2], [2, 1, 0, 0], [2, 1, 0, 0], [0, 0, 2, 1], [1, 2, 0, 0]])
     rows, proxies = (torch.nn.functional.normalize(x, dim=1) for x in (embeddings, loss.proxies))
-    torch.testing.assert_close(loss(embeddings, labels), csl_loss(rows @ proxies.T, levels, loss.margins, loss.scale).mean())
+    torch.testing.assert_close(
+        loss(embeddings, labels), csl_loss(rows @ proxies.T, levels, loss.margins, loss.scale).mean()
+    )
     loss(embeddings.requires_grad_(), labels).backward()
     assert embeddings.grad.isfinite().all() and loss.proxies.grad.abs().sum() > 0
 
@@ -325,13 +390,23 @@ def test_csl_margins_follow_the_published_ones():
     assert CSLLoss(torch.tensor([0, 1]), 4).margins == pytest.approx((0.45,))
 
 
-# --------------------------------------------------------------------------------------------------------------------- bad input
+# ---------------------------------------------------------------------------------------------------------------------
+# bad input
 
-@pytest.mark.parametrize("setting, message", [
-    ({"tau": 0.0}, "tau must be a finite number above 0"), ({"tau": float("nan")}, "tau"), ({"delta": -0.1}, "delta"), ({"rho": -1.0}, "rho must be a finite number from 0 up"),
-    ({"rho": float("inf")}, "rho must be a finite number"), ({"offset": float("nan")}, "offset must be a finite number"),
-    ({"start": "half"}, "start must be a finite number"), ({"ties": "min"}, "ties must be one of 'average', 'max'"),
-], ids=str)
+@pytest.mark.parametrize(
+    "setting, message",
+    [
+        ({"tau": 0.0}, "tau must be a finite number above 0"),
+        ({"tau": float("nan")}, "tau"),
+        ({"delta": -0.1}, "delta"),
+        ({"rho": -1.0}, "rho must be a finite number from 0 up"),
+        ({"rho": float("inf")}, "rho must be a finite number"),
+        ({"offset": float("nan")}, "offset must be a finite number"),
+        ({"start": "half"}, "start must be a finite number"),
+        ({"ties": "min"}, "ties must be one of 'average', 'max'"),
+    ],
+    ids=str,
+)
 def test_settings_of_sup_ap_are_checked(setting, message):
     scores, relevance = rankings()
     with pytest.raises(ValueError, match=message):
@@ -351,17 +426,27 @@ def test_scores_and_relevance_are_checked(function):
     with pytest.raises(TypeError, match="scores must be a torch.Tensor"):
         function(scores.numpy(), relevance)
     with pytest.raises(ValueError, match="NaN or infinity in 1 of 6 rows, first in row 2"):
-        function(scores.index_put((torch.tensor(2), torch.tensor(3)), torch.tensor(math.nan, dtype=scores.dtype)), relevance)
+        function(
+            scores.index_put((torch.tensor(2), torch.tensor(3)), torch.tensor(math.nan, dtype=scores.dtype)), relevance
+        )
 
 
-@pytest.mark.parametrize("make, message", [
-    (lambda: SoftBinAPLoss(1), "centres must be at least 2"), (lambda: SoftBinAPLoss(20.0), "centres must be a whole number"),
-    (lambda: CalibrationLoss(pos_margin=math.inf), "pos_margin must be a finite number"), (lambda: CalibrationLoss(neg_margin=None), "neg_margin"),
-    (lambda: ROADMAPLoss(calibration_weight=-1), "calibration_weight must be at least 0"), (lambda: ROADMAPLoss(sup_ap_weight=math.nan), "sup_ap_weight"),
-    (lambda: CSLLoss(torch.tensor([[0, 1], [0, 1]]), 4), "2 rows, 1 of them different"), (lambda: CSLLoss(torch.tensor([[0, 1]]), 0), "dim must be a whole number"),
-    (lambda: CSLLoss(torch.tensor([[0, 1], [0, 2]]), 4, margins=(0.3,)), "1 margins and 2 levels"),
-    (lambda: CSLLoss(torch.tensor([[0, 1], [0, 2]]), 4, margins=()), "margins are empty"), (lambda: CSLLoss(torch.tensor([0, 1]), 4, scale=0), "scale"),
-])
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: SoftBinAPLoss(1), "centres must be at least 2"),
+        (lambda: SoftBinAPLoss(20.0), "centres must be a whole number"),
+        (lambda: CalibrationLoss(pos_margin=math.inf), "pos_margin must be a finite number"),
+        (lambda: CalibrationLoss(neg_margin=None), "neg_margin"),
+        (lambda: ROADMAPLoss(calibration_weight=-1), "calibration_weight must be at least 0"),
+        (lambda: ROADMAPLoss(sup_ap_weight=math.nan), "sup_ap_weight"),
+        (lambda: CSLLoss(torch.tensor([[0, 1], [0, 1]]), 4), "2 rows, 1 of them different"),
+        (lambda: CSLLoss(torch.tensor([[0, 1]]), 0), "dim must be a whole number"),
+        (lambda: CSLLoss(torch.tensor([[0, 1], [0, 2]]), 4, margins=(0.3,)), "1 margins and 2 levels"),
+        (lambda: CSLLoss(torch.tensor([[0, 1], [0, 2]]), 4, margins=()), "margins are empty"),
+        (lambda: CSLLoss(torch.tensor([0, 1]), 4, scale=0), "scale"),
+    ],
+)
 def test_settings_are_checked(make, message):
     with pytest.raises(ValueError, match=message):
         make()
@@ -405,4 +490,6 @@ def test_calibration_module_follows_the_function_on_a_batch_without_positives():
     assert expected > 0
     torch.testing.assert_close(CalibrationLoss()(embeddings, labels), expected)
     torch.testing.assert_close(ROADMAPLoss()(embeddings, labels), expected)
-    torch.testing.assert_close(CalibrationLoss()(embeddings, labels, ref_emb=embeddings, ref_labels=labels, query_index=labels), expected)
+    torch.testing.assert_close(
+        CalibrationLoss()(embeddings, labels, ref_emb=embeddings, ref_labels=labels, query_index=labels), expected
+    )

@@ -20,7 +20,9 @@ def random_labels(count: int, depth: int, classes: int, seed: int) -> torch.Tens
 
 
 def unit_rows(count: int, dim: int, seed: int) -> torch.Tensor:
-    return F.normalize(torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=1)
+    return F.normalize(
+        torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=1
+    )
 
 
 ROWS, LABELS = torch.eye(4), [0, 0, 1, 1]
@@ -33,7 +35,9 @@ def test_batches_and_padding_change_nothing():
         assert metric(rows[part], labels[part], index=part) is None
     wanted = evaluate(rows, labels, metrics=("mAP", "H-AP"), alpha=2.0)
     found = metric.compute()
-    assert list(found) == list(wanted) and all(found[name].item() == pytest.approx(wanted[name], abs=1e-6) for name in wanted)
+    assert list(found) == list(wanted) and all(
+        found[name].item() == pytest.approx(wanted[name], abs=1e-6) for name in wanted
+    )
     metric.reset()
     with pytest.raises(ValueError, match="call update"), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -10,7 +10,10 @@ from smoothap_nb import average_precision, precision_recall_curve
 @pytest.mark.parametrize("ties", ["max", "min", "average"])
 def test_the_mean_of_the_precisions_is_ap(ties):
     generator = torch.Generator().manual_seed(0)
-    scores, relevance = torch.randint(0, 6, (40, 25), generator=generator).double(), torch.rand(40, 25, generator=generator) < 0.2
+    scores, relevance = (
+        torch.randint(0, 6, (40, 25), generator=generator).double(),
+        torch.rand(40, 25, generator=generator) < 0.2,
+    )
     recall, precision = precision_recall_curve(scores, relevance, ties)
     np.testing.assert_allclose(precision.nanmean(1), average_precision(scores, relevance, ties), atol=1e-12)
     found = relevance.sum(1)

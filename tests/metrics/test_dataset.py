@@ -1,4 +1,6 @@
-"Dataset-level metrics against their definitions written out in plain Python, against peers, and against themselves cut differently."
+"""Dataset-level metrics against their definitions written out in plain Python, against peers, and against themselves
+cut differently.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,21 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings, strategies as st
 
-from smoothap_nb import (asi, average_precision, evaluate, h_ap, levels_from_labels, map_at_r, ndcg,
-                         nearest_neighbours, r_precision, recall_at_k, precision_at_k, relevance_from_levels, relevance_from_weights)
+from smoothap_nb import (
+    asi,
+    average_precision,
+    evaluate,
+    h_ap,
+    levels_from_labels,
+    map_at_r,
+    ndcg,
+    nearest_neighbours,
+    r_precision,
+    recall_at_k,
+    precision_at_k,
+    relevance_from_levels,
+    relevance_from_weights,
+)
 from smoothap_nb.metrics import positives
 
 
@@ -37,7 +52,9 @@ def random_labels(count: int, depth: int, classes: int, seed: int) -> torch.Tens
 
 
 def unit_rows(count: int, dim: int, seed: int) -> torch.Tensor:
-    return F.normalize(torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=1)
+    return F.normalize(
+        torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=1
+    )
 
 
 def same(one: dict, other: dict, atol: float = 1e-12) -> None:
@@ -55,20 +72,29 @@ def sort_always(monkeypatch):
     monkeypatch.setattr(positives, "FEW", 0)
 
 
-# ---------------------------------------------------------------------------------------------------------------- the definition
+# ---------------------------------------------------------------------------------------------------------------- the
+# definition
 
 def check_definition(seed: int, ties: str, engine: str) -> None:
     depth = 1 + seed % 3
     rows, labels = exact_rows(26, 3, seed), random_labels(26, depth, 3, seed)
     names = [name for name in all_metrics(depth) if name not in ("ASI", "NDCG")]
-    found = evaluate(rows, labels, metrics=names, ties=ties, normalize=False, per_query=True, alpha=2.0, engine=engine)["per_query"]
+    found = evaluate(rows, labels, metrics=names, ties=ties, normalize=False, per_query=True, alpha=2.0, engine=engine)[
+        "per_query"
+    ]
     scores = (rows @ rows.T).tolist()
     for q in range(len(rows)):
         others = [j for j in range(len(rows)) if j != q]
-        s, levels = [scores[q][j] for j in others], naive.levels_between(labels[q].tolist(), [labels[j].tolist() for j in others])
+        s, levels = (
+            [scores[q][j] for j in others],
+            naive.levels_between(labels[q].tolist(), [labels[j].tolist() for j in others]),
+        )
         wanted = naive.cutoff_metrics(s, levels, depth, ties, KS)
         wanted |= {f"AP@level{n}": naive.average_precision(s, levels, n, ties) for n in range(1, depth + 1)}
-        wanted |= {"mAP": wanted[f"AP@level{depth}"], "H-AP": naive.hierarchical_ap(s, levels, naive.relevance_by_alpha(levels, depth, 2.0), ties)}
+        wanted |= {
+            "mAP": wanted[f"AP@level{depth}"],
+            "H-AP": naive.hierarchical_ap(s, levels, naive.relevance_by_alpha(levels, depth, 2.0), ties),
+        }
         for name in names:
             assert found[name][q] == pytest.approx(wanted[name], abs=1e-12, nan_ok=True), (name, q)
 
@@ -93,26 +119,39 @@ def test_the_functions_of_the_lessons_agree(engine, ties):
     away = ~torch.eye(60, dtype=torch.bool)
     scores, levels = (rows @ rows.T)[away].view(60, 59), levels_from_labels(labels)[away].view(60, 59)
     fine = levels == 3
-    wanted = {"mAP": average_precision(scores, fine, ties), "mAP@R": map_at_r(scores, fine, ties), "R-precision": r_precision(scores, fine, ties),
-              "R@3": recall_at_k(scores, fine, 3, ties), "P@3": precision_at_k(scores, fine, 3, ties),
-              "AP@level1": average_precision(scores, levels >= 1, ties), "AP@level2": average_precision(scores, levels >= 2, ties),
-              "NDCG": ndcg(scores, levels, ties), "ASI": asi(scores, levels, ties),
-              "H-AP": h_ap(scores, relevance_from_levels(levels, 3.0, num_levels=3, extra_fine=1), ties)}
+    wanted = {
+        "mAP": average_precision(scores, fine, ties),
+        "mAP@R": map_at_r(scores, fine, ties),
+        "R-precision": r_precision(scores, fine, ties),
+        "R@3": recall_at_k(scores, fine, 3, ties),
+        "P@3": precision_at_k(scores, fine, 3, ties),
+        "AP@level1": average_precision(scores, levels >= 1, ties),
+        "AP@level2": average_precision(scores, levels >= 2, ties),
+        "NDCG": ndcg(scores, levels, ties),
+        "ASI": asi(scores, levels, ties),
+        "H-AP": h_ap(scores, relevance_from_levels(levels, 3.0, num_levels=3, extra_fine=1), ties),
+    }
     options = {"ties": ties, "engine": engine, "normalize": False, "per_query": True, "extra_fine": 1}
     found = evaluate(rows, labels, metrics=tuple(wanted), alpha=3.0, **options)["per_query"]
     for name, value in wanted.items():
         np.testing.assert_allclose(found[name], value.numpy(), atol=1e-12, err_msg=name)
     weights = (0.2, 0.0, 0.5)
     found = evaluate(rows, labels, metrics="H-AP", weights=weights, **options)["per_query"]["H-AP"]
-    np.testing.assert_allclose(found, h_ap(scores, relevance_from_weights(levels, weights, extra_fine=1), ties).numpy(), atol=1e-12)
+    np.testing.assert_allclose(
+        found, h_ap(scores, relevance_from_weights(levels, weights, extra_fine=1), ties).numpy(), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_property_1_makes_h_ap_a_weighted_mean_of_level_aps(engine):
     rows, labels = unit_rows(80, 8, 2), random_labels(80, 2, 3, 2)
-    found = evaluate(rows, labels, metrics=("H-AP", "AP@level1", "AP@level2"), weights=(0.4, 0.6), engine=engine, per_query=True)["per_query"]
+    found = evaluate(
+        rows, labels, metrics=("H-AP", "AP@level1", "AP@level2"), weights=(0.4, 0.6), engine=engine, per_query=True
+    )["per_query"]
     both = ~np.isnan(found["AP@level2"])
-    np.testing.assert_allclose(found["H-AP"][both], (0.4 * found["AP@level1"] + 0.6 * found["AP@level2"])[both], atol=1e-12)
+    np.testing.assert_allclose(
+        found["H-AP"][both], (0.4 * found["AP@level1"] + 0.6 * found["AP@level2"])[both], atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -121,7 +160,9 @@ def test_levels_of_equal_relevance_count_each_item_once(engine):
     line = torch.tensor([[0.9], [0.8], [0.7], [0.6], [0.5]])
     labels = torch.tensor([[0, 0], [0, 0], [0, 1], [0, 1], [1, 2]])
     query = (torch.ones(1, 1), torch.zeros(1, 2, dtype=torch.int64))
-    assert evaluate(*query, line, labels, metrics="H-AP", weights=(1, 0), normalize=False, engine=engine)["H-AP"] == pytest.approx(1, abs=1e-12)
+    assert evaluate(*query, line, labels, metrics="H-AP", weights=(1, 0), normalize=False, engine=engine)[
+        "H-AP"
+    ] == pytest.approx(1, abs=1e-12)
 
 
 def test_scikit_learn_agrees_without_ties():
@@ -131,13 +172,23 @@ def test_scikit_learn_agrees_without_ties():
     found = evaluate(rows, labels, metrics="mAP", per_query=True, engine="numba")["per_query"]["mAP"]
     for query in range(0, 400, 9):
         others = torch.arange(400) != query
-        theirs = average_precision_score((labels == labels[query])[others].numpy(), (rows @ rows[query])[others].numpy())
+        theirs = average_precision_score(
+            (labels == labels[query])[others].numpy(), (rows @ rows[query])[others].numpy()
+        )
         assert found[query] == pytest.approx(theirs, abs=1e-12)
 
 
-# --------------------------------------------------------------------------------------------------- laws, whatever the data
+# --------------------------------------------------------------------------------------------------- laws, whatever the
+# data
 
-sets = st.tuples(st.integers(4, 40), st.integers(1, 3), st.integers(1, 4), st.integers(0, 10 ** 6), st.sampled_from(TIES), st.sampled_from(ENGINES))
+sets = st.tuples(
+    st.integers(4, 40),
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.integers(0, 10**6),
+    st.sampled_from(TIES),
+    st.sampled_from(ENGINES),
+)
 
 
 def result_or_none(*args, **kwargs):
@@ -182,11 +233,20 @@ def test_both_engines_and_a_gallery_of_the_same_images_agree(drawn):
     one = result_or_none(rows, labels, engine="torch", **options)
     if one:
         same(one, evaluate(rows, labels, engine="numba", **options))
-        same(one, evaluate(rows, labels, rows.clone(), labels, query_index=torch.arange(count), engine="numba", **options))
+        same(
+            one,
+            evaluate(rows, labels, rows.clone(), labels, query_index=torch.arange(count), engine="numba", **options),
+        )
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(3, 30), st.integers(0, 10 ** 6), st.sampled_from((torch.float32, torch.float64)), st.sampled_from(ENGINES), st.integers(1, 60))
+@given(
+    st.integers(3, 30),
+    st.integers(0, 10**6),
+    st.sampled_from((torch.float32, torch.float64)),
+    st.sampled_from(ENGINES),
+    st.integers(1, 60),
+)
 def test_copies_of_an_image_tie_exactly(count, seed, dtype, engine, dim):
     "A copy of each image under another label: the pessimist sees every hit behind its copy, the optimist before it."
     rows = F.normalize(torch.randn(count, dim, generator=torch.Generator().manual_seed(seed)).to(dtype), dim=1)
@@ -211,7 +271,8 @@ def test_tied_positives_do_not_push_each_other_back(engine):
     assert evaluate(rows, [0, 0, 0, 1], metrics=("R@1", "P@1", "mAP@R"), engine=engine)["R@1"] == 1.0
 
 
-# ------------------------------------------------------------------------------------------------- queries, galleries, the own row
+# ------------------------------------------------------------------------------------------------- queries, galleries,
+# the own row
 
 def test_means_leave_out_queries_without_positives():
     found = evaluate(torch.eye(3)[[0, 0, 1]], torch.tensor([7, 7, 8]), metrics=("mAP", "R@1"), per_query=True)
@@ -230,8 +291,14 @@ def test_skipped_are_those_without_a_positive_at_the_finest_level_asked_for():
 
 def test_a_query_in_its_own_gallery_lifts_every_number():
     rows, labels = unit_rows(60, 8, 5), random_labels(60, 1, 12, 5)[:, 0]
-    out, inside = (evaluate(rows, labels, metrics=("mAP", "mAP@R", "R@1"), include_query=include) for include in (False, True))
-    assert inside["R@1"] == 1.0 and all(inside[name] > out[name] for name in ("mAP", "mAP@R", "R@1")) and inside["queries_skipped"] == 0
+    out, inside = (
+        evaluate(rows, labels, metrics=("mAP", "mAP@R", "R@1"), include_query=include) for include in (False, True)
+    )
+    assert (
+        inside["R@1"] == 1.0
+        and all(inside[name] > out[name] for name in ("mAP", "mAP@R", "R@1"))
+        and inside["queries_skipped"] == 0
+    )
     same(inside, evaluate(rows, labels, rows, labels, metrics=("mAP", "mAP@R", "R@1")))
 
 
@@ -263,18 +330,26 @@ def test_a_finer_label_counts_only_below_the_same_coarser_one():
 def test_metrics_keep_their_order_and_come_once():
     found = evaluate(unit_rows(8, 3, 1), [0, 0, 0, 0, 1, 1, 1, 1], metrics=["R@3", "mAP", "R@3", "P@2", "R@1"])
     assert list(found) == ["R@3", "mAP", "P@2", "R@1", "queries_skipped"]
-    assert all(isinstance(found[name], float) for name in list(found)[:-1]) and isinstance(found["queries_skipped"], int)
+    assert all(isinstance(found[name], float) for name in list(found)[:-1]) and isinstance(
+        found["queries_skipped"], int
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------ numbers and memory
+# ------------------------------------------------------------------------------------------------------------ numbers
+# and memory
 
 @pytest.mark.parametrize("dtype, atol", [(torch.float32, 1e-5), (torch.float16, 3e-3), (torch.bfloat16, 2e-2)])
 def test_half_precision_stays_close_to_float64(dtype, atol):
-    """Stated error: float32 1e-5, float16 3e-3, bfloat16 2e-2 in any mean over 600 queries; what is lost is lost in the embeddings,
+    """Stated error: float32 1e-5, float16 3e-3, bfloat16 2e-2 in any mean over 600 queries; what is lost is lost in
+    the embeddings,
     the products are made in float32."""
     centres = unit_rows(60, 32, 9)
     labels = torch.arange(600) % 60
-    rows = F.normalize(centres[labels] + 1.2 / 32 ** 0.5 * torch.randn(600, 32, generator=torch.Generator().manual_seed(9), dtype=torch.float64), dim=1)
+    rows = F.normalize(
+        centres[labels]
+        + 1.2 / 32**0.5 * torch.randn(600, 32, generator=torch.Generator().manual_seed(9), dtype=torch.float64),
+        dim=1,
+    )
     names = ("mAP", "R@1", "R@10", "mAP@R")
     wanted, found = evaluate(rows, labels, metrics=names), evaluate(rows.to(dtype), labels, metrics=names)
     assert max(abs(wanted[name] - found[name]) for name in names) <= atol
@@ -294,7 +369,8 @@ def test_rougher_products_of_the_caller_are_not_used():
         torch.set_float32_matmul_precision(before)
     same(wanted, found, 1e-12)
     kind = torch.backends.mkldnn.matmul
-    before, kind.fp32_precision = kind.fp32_precision, "bf16"  # the newer way to ask for it, which does not mix with the older
+    # the newer way to ask for it, which does not mix with the older
+    before, kind.fp32_precision = kind.fp32_precision, "bf16"
     try:
         same(wanted, evaluate(rows, labels), 1e-12)
         assert kind.fp32_precision == "bf16"
@@ -314,7 +390,11 @@ def test_a_file_on_disk_gives_what_memory_gives(tmp_path):
     file = np.load(tmp_path / "rows.npy", mmap_mode="r")
     for memory in ("30kB", "1GB"):
         same(evaluate(rows, labels, per_query=True), evaluate(file, labels, memory=memory, per_query=True), 1e-12)
-        same(evaluate(rows[:20], labels[:20], rows, labels), evaluate(file[:20], labels[:20], file, labels.numpy(), memory=memory), 1e-12)
+        same(
+            evaluate(rows[:20], labels[:20], rows, labels),
+            evaluate(file[:20], labels[:20], file, labels.numpy(), memory=memory),
+            1e-12,
+        )
 
 
 def test_columns_of_a_gallery_in_blocks(monkeypatch):
@@ -375,10 +455,14 @@ def test_importing_the_package_does_not_import_numba():
     import subprocess
 
     code = "import sys, smoothap_nb; smoothap_nb.evaluate; print('numba' in sys.modules, 'torchmetrics' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == ["False", "False"]
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == [
+        "False",
+        "False",
+    ]
 
 
-# -------------------------------------------------------------------------------------------------------------------- bad input
+# --------------------------------------------------------------------------------------------------------------------
+# bad input
 
 ROWS, LABELS = torch.eye(4), [0, 0, 1, 1]
 
@@ -465,7 +549,8 @@ def test_weights_that_leave_nothing_are_an_error():
         evaluate(torch.eye(4), [[0, 0], [0, 1], [1, 2], [1, 3]], metrics="H-AP", weights=(0, 1))
 
 
-# ------------------------------------------------------------------------------------------------------------------------- CUDA
+# --------------------------------------------------------------------------------------------------------------------
+# CUDA
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("ties", TIES)

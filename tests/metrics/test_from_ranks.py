@@ -1,4 +1,6 @@
-"Metrics by name that look at the first places, tags and Euclidean distances: against definitions, scikit-learn and trec_eval."
+"""Metrics by name that look at the first places, tags and Euclidean distances: against definitions, scikit-learn and
+trec_eval.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,18 @@ def rankings(rows: torch.Tensor):
 def test_early_places_follow_their_definition(ties, engine):
     rows, labels = tied_rows(30, 1), random_labels(30, 2, 3, 1)
     names = ("MRR", *(f"{kind}@{k}" for kind in ("mAP", "NDCG") for k in KS), "NDCG")
-    found = evaluate(rows, labels, metrics=names, ties=ties, normalize=False, per_query=True, engine=engine)["per_query"]
+    found = evaluate(rows, labels, metrics=names, ties=ties, normalize=False, per_query=True, engine=engine)[
+        "per_query"
+    ]
     for q, others, row in rankings(rows):
-        s, levels = [row[j] for j in others], naive.levels_between(labels[q].tolist(), [labels[j].tolist() for j in others])
+        s, levels = (
+            [row[j] for j in others],
+            naive.levels_between(labels[q].tolist(), [labels[j].tolist() for j in others]),
+        )
         wanted = naive.early_metrics(s, levels, 2, ties, KS)
-        wanted |= {f"NDCG@{k}": naive.ndcg_at(s, levels, k, ties) for k in KS} | {"NDCG": naive.ndcg_at(s, levels, None, ties)}
+        wanted |= {f"NDCG@{k}": naive.ndcg_at(s, levels, k, ties) for k in KS} | {
+            "NDCG": naive.ndcg_at(s, levels, None, ties)
+        }
         for name in names:
             assert found[name][q] == pytest.approx(wanted[name], abs=1e-12, nan_ok=True), (name, q)
 
@@ -90,7 +99,8 @@ def test_scikit_learn_agrees_on_ndcg():
             assert found[name][q] == pytest.approx(theirs, abs=1e-12)
 
 
-# --------------------------------------------------------------------------------------------------------------------------- tags
+# --------------------------------------------------------------------------------------------------------------------
+# tags
 
 @pytest.mark.parametrize("ties", TIES)
 def test_images_match_that_share_a_tag(ties):
@@ -135,7 +145,8 @@ def test_tags_that_do_not_fit_are_refused(labels, other, error, words):
         evaluate(torch.eye(4), labels, None if other is None else torch.eye(4), other)
 
 
-# --------------------------------------------------------------------------------------------------------------------- distances
+# ---------------------------------------------------------------------------------------------------------------------
+# distances
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_euclidean_distance_ranks_rows_as_they_are(dtype):
@@ -146,7 +157,9 @@ def test_euclidean_distance_ranks_rows_as_they_are(dtype):
     wanted = map_at_r(nearness[away].view(60, 59), relevant)
     found = evaluate(rows, labels, metrics="mAP@R", distance="euclidean", per_query=True)["per_query"]["mAP@R"]
     np.testing.assert_allclose(found, wanted.numpy(), atol=1e-6)
-    assert evaluate(rows, labels, metrics="mAP@R", normalize=True)["mAP@R"] != pytest.approx(wanted.mean().item(), abs=1e-3)
+    assert evaluate(rows, labels, metrics="mAP@R", normalize=True)["mAP@R"] != pytest.approx(
+        wanted.mean().item(), abs=1e-3
+    )
     scores, listed = nearest_neighbours(rows, 5, distance="euclidean")
     best = nearness.masked_fill(~away, -torch.inf).topk(5)
     assert torch.equal(listed, best.indices)
@@ -154,7 +167,9 @@ def test_euclidean_distance_ranks_rows_as_they_are(dtype):
 
 
 def test_on_unit_rows_both_distances_rank_alike():
-    rows = torch.nn.functional.normalize(torch.randn(40, 6, generator=torch.Generator().manual_seed(10)).double(), dim=1)
+    rows = torch.nn.functional.normalize(
+        torch.randn(40, 6, generator=torch.Generator().manual_seed(10)).double(), dim=1
+    )
     labels = torch.arange(40) % 8
     names = ("mAP", "R@1", "MRR")
     near, cosine = (evaluate(rows, labels, metrics=names, distance=kind) for kind in ("euclidean", "cosine"))
@@ -165,7 +180,9 @@ def test_pytorch_metric_learnings_default_is_euclidean_on_raw_rows():
     accuracy = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator")
     rows, labels = 3 * torch.randn(60, 5, generator=torch.Generator().manual_seed(11)), torch.arange(60) % 12
     include = ("mean_average_precision_at_r", "precision_at_1", "r_precision")
-    theirs = accuracy.AccuracyCalculator(include=include, k="max_bin_count", device=torch.device("cpu")).get_accuracy(rows, labels)
+    theirs = accuracy.AccuracyCalculator(include=include, k="max_bin_count", device=torch.device("cpu")).get_accuracy(
+        rows, labels
+    )
     ours = evaluate(rows, labels, metrics=("mAP@R", "P@1", "R-precision"), distance="euclidean")
     for name, theirs_by in zip(("mAP@R", "P@1", "R-precision"), include):
         assert ours[name] == pytest.approx(theirs[theirs_by], abs=1e-6)
@@ -173,7 +190,9 @@ def test_pytorch_metric_learnings_default_is_euclidean_on_raw_rows():
 
 def test_equal_distances_tie_in_a_lattice_and_copies_tie_always():
     lattice = torch.tensor([[0.0, 0], [1, 0], [0, 1], [5, 5]])
-    assert evaluate(lattice, [0, 0, 1, 1], metrics="R@1", distance="euclidean", per_query=True)["per_query"]["R@1"][0] == 0
+    assert (
+        evaluate(lattice, [0, 0, 1, 1], metrics="R@1", distance="euclidean", per_query=True)["per_query"]["R@1"][0] == 0
+    )
     copies = torch.randn(9, 7, generator=torch.Generator().manual_seed(12))
     labels = torch.tensor([0] * 9 + [1] * 9)
     assert evaluate(torch.cat([copies, copies]), labels, metrics="R@1", distance="euclidean")["R@1"] == 0
@@ -184,7 +203,8 @@ def test_an_unknown_distance_is_named():
         evaluate(torch.eye(4), [0, 0, 1, 1], distance="manhattan")
 
 
-# ----------------------------------------------------------------------------------------------------------------------- numbers
+# --------------------------------------------------------------------------------------------------------------------
+# numbers
 
 def test_padding_changes_no_bit_of_a_sum():
     values = torch.rand(50, 37, dtype=torch.float64, generator=torch.Generator().manual_seed(13))
@@ -196,7 +216,10 @@ def test_padding_changes_no_bit_of_a_sum():
 def test_chunks_change_no_bit_in_float64(memory):
     rows, labels = tied_rows(60, 14), random_labels(60, 2, 3, 14)
     options = {"metrics": ("mAP", "mAP@R", "MRR", "H-AP", "NDCG@5", "ASI"), "normalize": False, "per_query": True}
-    whole, cut = evaluate(rows, labels, **options)["per_query"], evaluate(rows, labels, memory=memory, **options)["per_query"]
+    whole, cut = (
+        evaluate(rows, labels, **options)["per_query"],
+        evaluate(rows, labels, memory=memory, **options)["per_query"],
+    )
     assert all(np.array_equal(whole[name], cut[name], equal_nan=True) for name in whole)
 
 

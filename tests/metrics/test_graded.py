@@ -157,10 +157,11 @@ def test_toy_ranking_by_hand():
 @settings(max_examples=80, deadline=None)
 def test_h_ap_is_its_definition(depth, seed, tied, ties, kind):
     scores, levels = ranking(queries=4, gallery=11, depth=depth, seed=seed, ties=tied)
-    relevance = {"levels": lambda: relevance_from_levels(levels, 1.5),
-                 "weights": lambda: relevance_from_weights(levels, [1.0] * depth),
-                 "any": lambda: (levels > 0) * torch.rand(levels.shape,
-                                                          generator=torch.Generator().manual_seed(seed)).double()}[kind]()
+    relevance = {
+        "levels": lambda: relevance_from_levels(levels, 1.5),
+        "weights": lambda: relevance_from_weights(levels, [1.0] * depth),
+        "any": lambda: (levels > 0) * torch.rand(levels.shape, generator=torch.Generator().manual_seed(seed)).double(),
+    }[kind]()
     levels_gone = relevance.clone()
     levels_gone[1] = 0
     same(h_ap(scores, levels_gone, ties), rows(h_ap_naive, scores, levels_gone, ties=ties))

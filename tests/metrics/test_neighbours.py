@@ -17,7 +17,9 @@ def random_labels(count: int, depth: int, classes: int, seed: int) -> torch.Tens
 
 
 def unit_rows(count: int, dim: int, seed: int) -> torch.Tensor:
-    return F.normalize(torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=1)
+    return F.normalize(
+        torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=1
+    )
 
 
 def test_exact_neighbours_are_the_best_scores():
@@ -61,10 +63,16 @@ def test_lists_give_the_metrics_that_they_can(k):
 def test_bad_lists_are_named():
     rows, labels = unit_rows(12, 4, 18), torch.arange(12) % 3
     listed = nearest_neighbours(rows, 2)[1]
-    for arguments, words in (((listed.float(), labels), "integers"), ((listed, labels[:5]), "length 5"), ((listed + 20, labels), "-1 ... 11"),
-                             ((torch.arange(12)[:, None], labels), "their own query"), ((listed, labels, None, ("mAP@R",)), "need lists as long as"),
-                             ((listed, labels, None, ("R@3",)), "R@3"), ((listed, labels, None, ("NDCG",)), "cut short"),
-                             ((listed, torch.arange(12)), "no query has a positive")):
+    for arguments, words in (
+        ((listed.float(), labels), "integers"),
+        ((listed, labels[:5]), "length 5"),
+        ((listed + 20, labels), "-1 ... 11"),
+        ((torch.arange(12)[:, None], labels), "their own query"),
+        ((listed, labels, None, ("mAP@R",)), "need lists as long as"),
+        ((listed, labels, None, ("R@3",)), "R@3"),
+        ((listed, labels, None, ("NDCG",)), "cut short"),
+        ((listed, torch.arange(12)), "no query has a positive"),
+    ):
         with pytest.raises(ValueError, match=words):
             evaluate_neighbours(*arguments)
     for k in (0, 12, 1.5):

@@ -20,10 +20,25 @@ def entry(easy=(), hard=(), junk=(), bbx=(0.0, 0.0, 5.0, 5.0)) -> dict:
     return {"easy": list(easy), "hard": list(hard), "junk": list(junk), "bbx": list(bbx)}
 
 
-# --------------------------------------------------------------------------------------------------------------------- the vote
+# ---------------------------------------------------------------------------------------------------------------------
+# the vote
 
-@pytest.mark.parametrize("answers, verdict", [("EEHUU", "E"), ("EHUUN", "U"), ("HHUNN", "U"), ("EEHHN", "H"), ("EEEEE", "E"), ("NNNEU", "N"),
-                                              ("EUUNN", "U"), ("HHHUN", "H"), ("E", "E"), (["U", "U", "E"], "U"), ("EHN", "H")])
+@pytest.mark.parametrize(
+    "answers, verdict",
+    [
+        ("EEHUU", "E"),
+        ("EHUUN", "U"),
+        ("HHUNN", "U"),
+        ("EEHHN", "H"),
+        ("EEEEE", "E"),
+        ("NNNEU", "N"),
+        ("EUUNN", "U"),
+        ("HHHUN", "H"),
+        ("E", "E"),
+        (["U", "U", "E"], "U"),
+        ("EHN", "H"),
+    ],
+)
 def test_annotator_vote(answers, verdict):
     assert annotator_vote(answers) == verdict
 
@@ -39,7 +54,8 @@ def test_annotator_vote_refuses(answers):
         annotator_vote(answers)
 
 
-# ---------------------------------------------------------------------------------------------------------------- the judgement
+# ---------------------------------------------------------------------------------------------------------------- the
+# judgement
 
 def judge_slowly(order, truth: dict, setup: str, ks=(1, 5, 10)):
     "Delete, look up positions, average: (AP, P@K ...), straight from the words of the protocol."
@@ -92,7 +108,9 @@ def test_agrees_with_the_definition(case):
     result = evaluate_revisited(ground_truth=[truth], ranks=[order])
     for setup in SETUPS:
         want = judge_slowly(order, truth, setup)
-        assert [result[setup][k] for k in ("mAP", "mP@1", "mP@5", "mP@10")] == pytest.approx(want, abs=1e-12, nan_ok=True)
+        assert [result[setup][k] for k in ("mAP", "mP@1", "mP@5", "mP@10")] == pytest.approx(
+            want, abs=1e-12, nan_ok=True
+        )
 
 
 @given(rankings(cut=False))
@@ -105,7 +123,9 @@ def test_scores_and_ranks_say_the_same(case):
     scores[0, list(order)] = torch.arange(size, 0, -1).float()
     by_rank = evaluate_revisited(ground_truth=[truth], ranks=[order])
     for ties in ("max", "min", "average"):
-        assert flat(evaluate_revisited(scores, [truth], ties=ties)) == pytest.approx(flat(by_rank), abs=1e-12, nan_ok=True)
+        assert flat(evaluate_revisited(scores, [truth], ties=ties)) == pytest.approx(
+            flat(by_rank), abs=1e-12, nan_ok=True
+        )
 
 
 @given(rankings(cut=False), st.randoms(use_true_random=False))
@@ -169,7 +189,10 @@ def test_precision_is_read_no_deeper_than_the_last_positive():
 
 def test_ties_are_an_argument():
     scores = torch.tensor([[0.5, 0.5, 0.5, 0.5]])
-    got = {ties: evaluate_revisited(scores, [entry(easy=[2], junk=[0])], ties=ties)["easy"]["mAP"] for ties in ("max", "min", "average")}
+    got = {
+        ties: evaluate_revisited(scores, [entry(easy=[2], junk=[0])], ties=ties)["easy"]["mAP"]
+        for ties in ("max", "min", "average")
+    }
     assert got["max"] == pytest.approx(1 / 6)  # two negatives stand before it; the ignored image does not count
     assert got["min"] == 1
     assert got["average"] == pytest.approx(0.25)
@@ -183,7 +206,9 @@ def test_ties_do_not_depend_on_the_order_of_columns():
     back = {int(old): new for new, old in enumerate(turn)}
     turned = [{k: [back[i] for i in v] if k in KINDS else v for k, v in t.items()} for t in truth]
     for ties in ("max", "min", "average"):
-        assert flat(evaluate_revisited(scores, truth, ties=ties)) == pytest.approx(flat(evaluate_revisited(scores[:, turn], turned, ties=ties)), abs=1e-12)
+        assert flat(evaluate_revisited(scores, truth, ties=ties)) == pytest.approx(
+            flat(evaluate_revisited(scores[:, turn], turned, ties=ties)), abs=1e-12
+        )
 
 
 def test_queries_without_positives_are_skipped_and_counted():
@@ -208,7 +233,8 @@ def test_gaps_as_faiss_leaves_them():
     full = evaluate_revisited(ground_truth=[EXAMPLE], ranks=[[4, 0, 2, 5]])
     gaps = evaluate_revisited(ground_truth=[EXAMPLE], ranks=np.array([[4, 0, 2, 5, -1, -1]]))
     assert full == gaps
-    assert flat(evaluate_revisited(ground_truth=[EXAMPLE] * 2, ranks=[[4, 0, 2, 5], [4, 0, 2, 5, 6, 7]]))  # lists of unlike length
+    # lists of unlike length
+    assert flat(evaluate_revisited(ground_truth=[EXAMPLE] * 2, ranks=[[4, 0, 2, 5], [4, 0, 2, 5, 6, 7]]))
 
 
 def test_distractors_are_columns_beyond_the_gallery():
@@ -218,7 +244,17 @@ def test_distractors_are_columns_beyond_the_gallery():
     assert evaluate_revisited(more, [entry(easy=[0])])["easy"]["mAP"] == 0.25
 
 
-@pytest.mark.parametrize("make", [lambda s: s, lambda s: s.numpy(), lambda s: s.double(), lambda s: s.bfloat16(), lambda s: s.half(), lambda s: s.half().numpy()])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda s: s,
+        lambda s: s.numpy(),
+        lambda s: s.double(),
+        lambda s: s.bfloat16(),
+        lambda s: s.half(),
+        lambda s: s.half().numpy(),
+    ],
+)
 def test_any_floating_scores(make):
     scores = torch.arange(10, 0, -1).float()[None]
     assert evaluate_revisited(make(scores), [EXAMPLE]) == evaluate_revisited(scores, [EXAMPLE])
@@ -236,42 +272,60 @@ def test_scores_may_lie_in_a_file(tmp_path):
 def test_scores_on_a_gpu():
     scores = torch.arange(10, 0, -1).float()[None]
     assert evaluate_revisited(scores.cuda(), [EXAMPLE]) == evaluate_revisited(scores, [EXAMPLE])
-    assert evaluate_revisited(ground_truth=[EXAMPLE], ranks=torch.arange(10)[None].cuda()) == evaluate_revisited(scores, [EXAMPLE])
+    assert evaluate_revisited(ground_truth=[EXAMPLE], ranks=torch.arange(10)[None].cuda()) == evaluate_revisited(
+        scores, [EXAMPLE]
+    )
 
 
 GOOD = torch.arange(10, 0, -1).float()[None]
 
 
-@pytest.mark.parametrize("call, error, message", [
-    (lambda: evaluate_revisited(GOOD), TypeError, "ground_truth must be a list"),
-    (lambda: evaluate_revisited(ground_truth=[EXAMPLE]), ValueError, "either scores .* or ranks"),
-    (lambda: evaluate_revisited(GOOD, [EXAMPLE], ranks=[[0]]), ValueError, "either scores .* or ranks"),
-    (lambda: evaluate_revisited(GOOD, []), ValueError, "none of the 0 queries has a positive"),
-    (lambda: evaluate_revisited(GOOD, [entry(junk=[1])]), ValueError, "none of the 1 queries has a positive"),
-    (lambda: evaluate_revisited(GOOD, [{"easy": [1]}]), ValueError, "must have the keys easy, hard and junk"),
-    (lambda: evaluate_revisited(GOOD, [{"ok": [1], "junk": []}]), ValueError, "first Oxford5k"),
-    (lambda: evaluate_revisited(GOOD, [entry(easy=[-1])]), ValueError, "gallery indices from 0 on"),
-    (lambda: evaluate_revisited(GOOD, [entry(easy=[0.5])]), ValueError, "gallery indices from 0 on"),
-    (lambda: evaluate_revisited(GOOD, [entry(easy=[1], junk=[1])]), ValueError, "names image 1 twice"),
-    (lambda: evaluate_revisited(GOOD, [entry(easy=[10])]), ValueError, "names gallery image 10, the scores have 10 columns"),
-    (lambda: evaluate_revisited(GOOD[0], [EXAMPLE]), ValueError, "two axes"),
-    (lambda: evaluate_revisited(GOOD.T, [EXAMPLE]), ValueError, r"pass scores\.T"),
-    (lambda: evaluate_revisited(GOOD.int(), [EXAMPLE]), TypeError, "floating point"),
-    (lambda: evaluate_revisited(GOOD.log().log(), [EXAMPLE]), ValueError, "NaN or infinity, first in row 0"),
-    (lambda: evaluate_revisited(GOOD, [EXAMPLE], ks=(0,)), ValueError, "whole numbers from 1"),
-    (lambda: evaluate_revisited(GOOD, [EXAMPLE], ks=(1.5,)), ValueError, "whole numbers from 1"),
-    (lambda: evaluate_revisited(GOOD, [EXAMPLE], ties="best"), ValueError, "ties must be one of"),
-    (lambda: evaluate_revisited(ground_truth=[EXAMPLE], ranks=[[0, 0]]), ValueError, "name an image twice in row 0"),
-    (lambda: evaluate_revisited(ground_truth=[EXAMPLE], ranks=[[0, -2]]), ValueError, "-1 marks a gap"),
-    (lambda: evaluate_revisited(ground_truth=[EXAMPLE], ranks=[[0.5]]), TypeError, "gallery indices"),
-    (lambda: evaluate_revisited(ground_truth=[EXAMPLE], ranks=np.arange(10)[:, None]), ValueError, r"pass ranks\.T"),
-])
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda: evaluate_revisited(GOOD), TypeError, "ground_truth must be a list"),
+        (lambda: evaluate_revisited(ground_truth=[EXAMPLE]), ValueError, "either scores .* or ranks"),
+        (lambda: evaluate_revisited(GOOD, [EXAMPLE], ranks=[[0]]), ValueError, "either scores .* or ranks"),
+        (lambda: evaluate_revisited(GOOD, []), ValueError, "none of the 0 queries has a positive"),
+        (lambda: evaluate_revisited(GOOD, [entry(junk=[1])]), ValueError, "none of the 1 queries has a positive"),
+        (lambda: evaluate_revisited(GOOD, [{"easy": [1]}]), ValueError, "must have the keys easy, hard and junk"),
+        (lambda: evaluate_revisited(GOOD, [{"ok": [1], "junk": []}]), ValueError, "first Oxford5k"),
+        (lambda: evaluate_revisited(GOOD, [entry(easy=[-1])]), ValueError, "gallery indices from 0 on"),
+        (lambda: evaluate_revisited(GOOD, [entry(easy=[0.5])]), ValueError, "gallery indices from 0 on"),
+        (lambda: evaluate_revisited(GOOD, [entry(easy=[1], junk=[1])]), ValueError, "names image 1 twice"),
+        (
+            lambda: evaluate_revisited(GOOD, [entry(easy=[10])]),
+            ValueError,
+            "names gallery image 10, the scores have 10 columns",
+        ),
+        (lambda: evaluate_revisited(GOOD[0], [EXAMPLE]), ValueError, "two axes"),
+        (lambda: evaluate_revisited(GOOD.T, [EXAMPLE]), ValueError, r"pass scores\.T"),
+        (lambda: evaluate_revisited(GOOD.int(), [EXAMPLE]), TypeError, "floating point"),
+        (lambda: evaluate_revisited(GOOD.log().log(), [EXAMPLE]), ValueError, "NaN or infinity, first in row 0"),
+        (lambda: evaluate_revisited(GOOD, [EXAMPLE], ks=(0,)), ValueError, "whole numbers from 1"),
+        (lambda: evaluate_revisited(GOOD, [EXAMPLE], ks=(1.5,)), ValueError, "whole numbers from 1"),
+        (lambda: evaluate_revisited(GOOD, [EXAMPLE], ties="best"), ValueError, "ties must be one of"),
+        (
+            lambda: evaluate_revisited(ground_truth=[EXAMPLE], ranks=[[0, 0]]),
+            ValueError,
+            "name an image twice in row 0",
+        ),
+        (lambda: evaluate_revisited(ground_truth=[EXAMPLE], ranks=[[0, -2]]), ValueError, "-1 marks a gap"),
+        (lambda: evaluate_revisited(ground_truth=[EXAMPLE], ranks=[[0.5]]), TypeError, "gallery indices"),
+        (
+            lambda: evaluate_revisited(ground_truth=[EXAMPLE], ranks=np.arange(10)[:, None]),
+            ValueError,
+            r"pass ranks\.T",
+        ),
+    ],
+)
 def test_evaluate_revisited_refuses(call, error, message):
     with pytest.raises(error, match=message):
         call()
 
 
-# ----------------------------------------------------------------------------------------------------------------- distractors
+# -----------------------------------------------------------------------------------------------------------------
+# distractors
 
 def test_distractor_scores_of_the_worked_example():
     scores = np.array([[6.0, 3.0, 1.0, 5.0, 2.0], [2.0, 1.0, 0.0, -1.0, -2.0]])
@@ -285,7 +339,13 @@ def test_distractor_scores_from_the_words(seed):
     chance = np.random.default_rng(seed)
     scores, candidates = chance.integers(0, 6, (4, 12)).astype(float), chance.integers(0, 6, (4, 5)).astype(float)
     truth = [entry([0, 1], [2]), entry([3]), entry(junk=[4]), entry(hard=[5, 6], junk=[7])]
-    want = [sum(sum(scores[q, p] < candidates[q, x] for p in t["easy"] + t["hard"]) / max(1, len(t["easy"] + t["hard"])) for q, t in enumerate(truth)) for x in range(5)]
+    want = [
+        sum(
+            sum(scores[q, p] < candidates[q, x] for p in t["easy"] + t["hard"]) / max(1, len(t["easy"] + t["hard"]))
+            for q, t in enumerate(truth)
+        )
+        for x in range(5)
+    ]
     assert distractor_scores(scores, torch.from_numpy(candidates), truth).tolist() == pytest.approx(want)
 
 

@@ -1,4 +1,6 @@
-"The papers' tables, and their claims on Glyphs: every row has its experiment, every verdict follows from the rows, damage is named."
+"""The papers' tables, and their claims on Glyphs: every row has its experiment, every verdict follows from the rows,
+damage is named.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from smoothap_nb.reproduction import study
 from smoothap_nb.data.glyphs import Glyphs
 from smoothap_nb.data.sampling import MPerClassSampler
 
-TOY = {"batch.classes": 4, "evaluate.classes": 12, "optim.steps": 1, "optim.warmup": 0, "data.size": 32, "model.dim": 16}
+TOY = {
+    "batch.classes": 4,
+    "evaluate.classes": 12,
+    "optim.steps": 1,
+    "optim.warmup": 0,
+    "data.size": 32,
+    "model.dim": 16,
+}
 
 
 # --- the comparison on Glyphs ---------------------------------------------------------------------------------------
@@ -47,7 +56,11 @@ def test_every_method_is_tuned_with_the_same_budget():
     plan = rp.read_papers("glyphs.toml")
     tune = [r for r in rp.glyph_runs() if r.grid == "tune"]
     counts = {m: sum(r.method == m for r in tune) for m in plan["methods"]}
-    assert set(counts.values()) == {4} and {r.steps for r in tune} == {plan["budget"]["tune_steps"]} and {r.split for r in tune} == {"val"}
+    assert (
+        set(counts.values()) == {4}
+        and {r.steps for r in tune} == {plan["budget"]["tune_steps"]}
+        and {r.split for r in tune} == {"val"}
+    )
     main = [r for r in rp.glyph_runs() if r.grid == "main" and r.method in plan["methods"]]
     assert len(main) == 3 * len(plan["methods"]) and {r.split for r in main} == {"test"}
 
@@ -57,7 +70,11 @@ def test_every_claim_names_rows_that_exist():
     for claim in rp.read_papers("glyphs.toml")["claims"]:
         points = [p for step in claim["order"] for p in (step if isinstance(step, list) else [step])]
         assert len(points) > 1 and set(points) <= names, claim["text"]
-        assert claim["text"] and claim["source"] and claim["metric"] in rp.read_papers("glyphs.toml")["base"]["evaluate.metrics"]
+        assert (
+            claim["text"]
+            and claim["source"]
+            and claim["metric"] in rp.read_papers("glyphs.toml")["base"]["evaluate.metrics"]
+        )
 
 
 def test_ablations_turn_one_knob_with_batches_of_the_same_size():
@@ -65,7 +82,10 @@ def test_ablations_turn_one_knob_with_batches_of_the_same_size():
     labels = Glyphs("train", size=32).labels[:, -1].numpy()
     for name in ("positives/|P|=4", "positives/|P|=8", "positives/|P|=16"):
         settings = dict(runs[name].settings)
-        sizes = [len(batch) for batch in MPerClassSampler(labels, settings["batch.classes"], settings["batch.images"]).epoch(0)]
+        sizes = [
+            len(batch)
+            for batch in MPerClassSampler(labels, settings["batch.classes"], settings["batch.images"]).epoch(0)
+        ]
         assert abs(sum(sizes) / len(sizes) - 128) < 5  # on average: classes are ragged
     for B in (64, 128, 256, 384):
         run = runs[f"batch-same-images/B={B}"]
@@ -94,7 +114,10 @@ def test_the_worst_pair_decides_and_a_cost_has_its_bound():
     main = {"main/a": [0.5, 0.5], "main/b": [0.4, 0.4], "main/c": [0.45, 0.45]}
     assert verdict(main, ["main/a", ["main/b", "main/c"]]) == "holds"
     assert verdict(main, ["main/a", "main/b", "main/c"]) == "does not hold"
-    assert verdict(main, ["main/c", "main/a"], cost=0.06) == "holds" and verdict(main, ["main/c", "main/a"], cost=0.04) == "does not hold"
+    assert (
+        verdict(main, ["main/c", "main/a"], cost=0.06) == "holds"
+        and verdict(main, ["main/c", "main/a"], cost=0.04) == "does not hold"
+    )
 
 
 def test_without_rows_every_claim_says_not_run():
@@ -129,19 +152,33 @@ def test_a_damaged_file_is_named_and_not_overwritten(tmp_path):
 @pytest.mark.slow
 def test_rows_are_stored_one_by_one_and_repeat_to_the_digit(tmp_path):
     said = []
-    tuned = rp.glyph_grid("tune", path=tmp_path / "one.json", only="tune/smooth-ap", changes=TOY, workers=2, say=said.append)
+    tuned = rp.glyph_grid(
+        "tune", path=tmp_path / "one.json", only="tune/smooth-ap", changes=TOY, workers=2, say=said.append
+    )
     assert len(tuned) == len(said) == 4
     again = rp.glyph_grid("tune", path=tmp_path / "two.json", only="tune/smooth-ap", changes=TOY)
     assert {n: r["metrics"] for n, r in tuned.items()} == {n: r["metrics"] for n, r in again.items()}
     said.clear()
-    assert rp.glyph_grid("tune", path=tmp_path / "one.json", only="tune/smooth-ap", changes=TOY, say=said.append) == tuned and not said
+    assert (
+        rp.glyph_grid("tune", path=tmp_path / "one.json", only="tune/smooth-ap", changes=TOY, say=said.append) == tuned
+        and not said
+    )
     row = next(iter(tuned.values()))
-    assert {"commit", "hardware", "torch"} <= set(row["environment"]) and row["date"] and row["seed"] == 0 and row["config"]["optim"]["steps"] == 1
+    assert (
+        {"commit", "hardware", "torch"} <= set(row["environment"])
+        and row["date"]
+        and row["seed"] == 0
+        and row["config"]["optim"]["steps"] == 1
+    )
 
 
 # --- the registry ----------------------------------------------------------------------------------------------------
 
-TABLES = {("SmoothAP", t) for t in ("2", "3 (left)", "3 (right)", "4", "5", "S1")} | {("RaMBO", t) for t in "23467"} | {("HAPPIER", t) for t in "123456"}
+TABLES = (
+    {("SmoothAP", t) for t in ("2", "3 (left)", "3 (right)", "4", "5", "S1")}
+    | {("RaMBO", t) for t in "23467"}
+    | {("HAPPIER", t) for t in "123456"}
+)
 
 
 def test_every_row_of_the_papers_is_ours_a_baseline_or_cited():
@@ -156,7 +193,9 @@ def test_every_row_of_the_papers_is_ours_a_baseline_or_cited():
 
 def test_a_row_that_the_registry_does_not_know_fails():
     row = {**rp.paper_rows()[0], "method": "A method of tomorrow"}
-    with pytest.raises(ConfigError, match="neither an experiment nor a reason for SmoothAP 2, SOP, 'A method of tomorrow'"):
+    with pytest.raises(
+        ConfigError, match="neither an experiment nor a reason for SmoothAP 2, SOP, 'A method of tomorrow'"
+    ):
         rp.entries_for(row)
 
 
@@ -166,37 +205,75 @@ def test_no_experiment_and_no_reason_is_left_over():
     assert used == set(rp.registry())
     for entry in rp.registry().values():
         for paper, table, method, batch in entry.rows:
-            assert any((r["paper"], r["table"], r["method"]) == (paper, table, method) and batch in ("", r["batch_size"]) for r in rows), (entry.name, table, method)
+            assert any(
+                (r["paper"], r["table"], r["method"]) == (paper, table, method) and batch in ("", r["batch_size"])
+                for r in rows
+            ), (entry.name, table, method)
     for place, methods in rp.read_papers("registry.toml")["cited"].items():
         assert set(methods) <= {r["method"] for r in rows if f"{r['paper']} {r['table']}" == place}
 
 
 def what_is_read(experiment) -> set[str]:
-    "Every setting that the transform, the sampler, the network, the loss and the optimiser of an experiment read, and that can change a number."
-    keys = {f"data.{k}" for k in ("size", "resize", "squash", "train_resize", "crop_scale", "crop_ratio", "flip", "levels")}
-    keys |= {f"model.{k}" for k in ("backbone", "dim", "weights", "stem", "pool", "batch_norm", "layer_norm")} | {"loss", "memory.size"}
+    """Every setting that the transform, the sampler, the network, the loss and the optimiser of an experiment read,
+    and that can change a number.
+    """
+    keys = {
+        f"data.{k}" for k in ("size", "resize", "squash", "train_resize", "crop_scale", "crop_ratio", "flip", "levels")
+    }
+    keys |= {f"model.{k}" for k in ("backbone", "dim", "weights", "stem", "pool", "batch_norm", "layer_norm")} | {
+        "loss",
+        "memory.size",
+    }
     keys |= {"batch.classes", "batch.images", "batch.sampler"}
-    keys |= {"batch.per_pair"} if experiment.batch.sampler in ("super_pairs", "super_pairs_random", "paired_classes") else set()
+    keys |= (
+        {"batch.per_pair"}
+        if experiment.batch.sampler in ("super_pairs", "super_pairs_random", "paired_classes")
+        else set()
+    )
     keys |= {"batch.super_classes"} if experiment.batch.sampler in ("super_pairs_random", "hierarchical") else set()
     optim = experiment.optim
-    keys |= {f"optim.{k}" for k in ("optimizer", "lr", "head_lr", "weight_decay", "decay", "warmup", "head_warmup", "schedule", "clip", "precision")}
+    keys |= {
+        f"optim.{k}"
+        for k in (
+            "optimizer",
+            "lr",
+            "head_lr",
+            "weight_decay",
+            "decay",
+            "warmup",
+            "head_warmup",
+            "schedule",
+            "clip",
+            "precision",
+        )
+    }
     keys |= {"optim.epochs"} if optim.epochs else {"optim.steps"}
-    keys |= {"step": {"optim.milestones", "optim.gamma"}, "cosine": {"optim.floor", "optim.head_floor"}, "constant": set()}[optim.schedule]
+    keys |= {
+        "step": {"optim.milestones", "optim.gamma"},
+        "cosine": {"optim.floor", "optim.head_floor"},
+        "constant": set(),
+    }[optim.schedule]
     keys |= {"optim.momentum", "optim.nesterov"} if optim.optimizer == "sgd" else set()
-    if any(word in json.dumps(experiment.loss) for word in ("happier", "cluster", "csl", "Proxy", "Softmax")):  # losses that learn proxies
-        keys |= {"optim.proxy_optimizer", "optim.proxy_lr", "optim.proxy_weight_decay"} | ({"optim.proxy_floor"} if optim.schedule == "cosine" else set())
+    # losses that learn proxies
+    if any(word in json.dumps(experiment.loss) for word in ("happier", "cluster", "csl", "Proxy", "Softmax")):
+        keys |= {"optim.proxy_optimizer", "optim.proxy_lr", "optim.proxy_weight_decay"} | (
+            {"optim.proxy_floor"} if optim.schedule == "cosine" else set()
+        )
     return keys | ({"validate.metric", "validate.as_paper"} if experiment.validate.every else set())
 
 
 def test_every_experiment_loads_and_every_setting_has_its_source():
-    from smoothap_nb.train.config import load_experiment, to_toml
 
     for entry in rp.registry().values():
         if entry.measure != "retrieval":
             continue
         experiment = entry.experiment()
         assert experiment.name == entry.name and experiment.data.name == entry.settings["data.name"]
-        unsourced = (set(entry.settings) | what_is_read(experiment)) - set(entry.sources) - {"data.name", "evaluate.metrics", "evaluate.baselines"}
+        unsourced = (
+            (set(entry.settings) | what_is_read(experiment))
+            - set(entry.sources)
+            - {"data.name", "evaluate.metrics", "evaluate.baselines"}
+        )
         assert not unsourced and all(source.strip() for source in entry.sources.values()), (entry.name, unsourced)
         assert (entry.kind == "baseline") == ("pml." in json.dumps(entry.settings["loss"])), entry.name
         assert experiment.batch.classes * experiment.batch.images in (64, 128, 224, 256, 384), entry.name
@@ -206,18 +283,50 @@ def test_settings_of_the_papers_tables():
     "A few of them by hand, from the papers."
     at = lambda name: rp.find_entry(name).experiment()
     e = at("sop/smooth-ap-bs384")
-    assert (e.batch.classes, e.batch.images, e.optim.lr, e.optim.weight_decay, e.loss) == (96, 4, 1e-5, 4e-5, {"name": "smooth_ap", "tau": 0.01})
-    assert at("inat/smooth-ap-bs384@code").optim.weight_decay == 4e-4 and at("inat/smooth-ap-bs384@code").loss["include_query"]
+    assert (e.batch.classes, e.batch.images, e.optim.lr, e.optim.weight_decay, e.loss) == (
+        96,
+        4,
+        1e-5,
+        4e-5,
+        {"name": "smooth_ap", "tau": 0.01},
+    )
+    assert (
+        at("inat/smooth-ap-bs384@code").optim.weight_decay == 4e-4
+        and at("inat/smooth-ap-bs384@code").loss["include_query"]
+    )
     assert "sop/smooth-ap-bs384@code" not in rp.registry()  # the released code knows no SOP
-    assert (e.batch.sampler, e.optim.epochs, e.optim.steps) == ("paired_classes", 0, 400 * 155) and at("inshop/rambo-log").batch.images == 8
-    for name, squash, floors in (("sop/happier", True, (0, 0, 0.01)), ("inat-base/happier", False, (0.1, 0.05, 0.05)), ("dyml-product/happier", False, (1e-3, 5e-4, 5e-4))):
-        assert at(name).data.squash == squash and (at(name).optim.floor, at(name).optim.head_floor, at(name).optim.proxy_floor) == floors
-    assert at("dyml-animal/csl").model.layer_norm and at("inat-full/csl").optim.proxy_weight_decay == 4e-4 and at("dyml-vehicle/csl").optim.proxy_weight_decay == 1e-4
+    assert (e.batch.sampler, e.optim.epochs, e.optim.steps) == ("paired_classes", 0, 400 * 155) and at(
+        "inshop/rambo-log"
+    ).batch.images == 8
+    for name, squash, floors in (
+        ("sop/happier", True, (0, 0, 0.01)),
+        ("inat-base/happier", False, (0.1, 0.05, 0.05)),
+        ("dyml-product/happier", False, (1e-3, 5e-4, 5e-4)),
+    ):
+        assert (
+            at(name).data.squash == squash
+            and (at(name).optim.floor, at(name).optim.head_floor, at(name).optim.proxy_floor) == floors
+        )
+    assert (
+        at("dyml-animal/csl").model.layer_norm
+        and at("inat-full/csl").optim.proxy_weight_decay == 4e-4
+        and at("dyml-vehicle/csl").optim.proxy_weight_decay == 1e-4
+    )
     assert at("sop/happier-f@code").loss["cluster_weight"] == 0.5 and at("sop/happier-f").loss["cluster_weight"] == 0.1
-    assert at("inat/smooth-ap-bs224").optim.head_lr == 2e-5 and at("vehicleid/smooth-ap-bs384").optim.milestones == [200, 300]
+    assert at("inat/smooth-ap-bs224").optim.head_lr == 2e-5 and at("vehicleid/smooth-ap-bs384").optim.milestones == [
+        200,
+        300,
+    ]
     assert at("inshop/rambo-log").loss == {"name": "recall", "weight": "log", "lam": 0.2, "margin": 0.05, "memory": 3}
-    assert at("sop/happier").optim.lr == 1e-5 and at("sop/happier@code").optim.lr == 5e-5 and at("sop/happier-f").loss["alpha"] == 5
-    assert at("dyml-animal/happier").loss["cluster_weight"] == 0.1 and at("dyml-animal/happier@code").loss["cluster_weight"] == 0.5
+    assert (
+        at("sop/happier").optim.lr == 1e-5
+        and at("sop/happier@code").optim.lr == 5e-5
+        and at("sop/happier-f").loss["alpha"] == 5
+    )
+    assert (
+        at("dyml-animal/happier").loss["cluster_weight"] == 0.1
+        and at("dyml-animal/happier@code").loss["cluster_weight"] == 0.5
+    )
     assert [t["level"] for t in at("inat-full/sum-nsm").loss["terms"]] == [1, 2, 3, 4, 5, 6, 7]
 
 
@@ -228,14 +337,19 @@ def test_a_variant_exists_exactly_where_the_code_differs():
 
 
 def test_guesses_are_marked():
-    assert "optim.steps" in rp.find_entry("sop/smooth-ap-bs384").guesses and "optim.lr" not in rp.find_entry("sop/smooth-ap-bs384").guesses
+    assert (
+        "optim.steps" in rp.find_entry("sop/smooth-ap-bs384").guesses
+        and "optim.lr" not in rp.find_entry("sop/smooth-ap-bs384").guesses
+    )
     assert "guess" in rp.show_entry(rp.find_entry("sop/rambo-log"))
 
 
 def test_a_sum_of_weighted_aps_takes_its_weights():
     assert rp.weighted_ap({"AP@level1": 0.2, "AP@level2": 0.6}, [0.25, 0.75]) == pytest.approx(0.5)
     row = next(r for r in rp.paper_rows() if r["metric"] == "sum w AP")
-    assert rp.obtained(row, [{"metrics": {"test": {"AP@level1": 0.2, "AP@level2": 0.6}}}, {"metrics": {"test": {"AP@level1": 0.2}}}]) == [pytest.approx(40.0)]
+    assert rp.obtained(
+        row, [{"metrics": {"test": {"AP@level1": 0.2, "AP@level2": 0.6}}}, {"metrics": {"test": {"AP@level1": 0.2}}}]
+    ) == [pytest.approx(40.0)]
     assert "guess" in rp.read_papers("registry.toml")["comparisons"]["sum w AP"]["source"]
 
 
@@ -246,7 +360,12 @@ def test_an_unknown_experiment_names_the_nearest(name, nearest):
 
 
 def test_patterns_find_entries():
-    assert [e.name for e in rp.find_entries("inshop/rambo-log*")] == ["inshop/rambo-log", "inshop/rambo-log@code", "inshop/rambo-log-log", "inshop/rambo-log-log@code"]
+    assert [e.name for e in rp.find_entries("inshop/rambo-log*")] == [
+        "inshop/rambo-log",
+        "inshop/rambo-log@code",
+        "inshop/rambo-log-log",
+        "inshop/rambo-log-log@code",
+    ]
     assert all("happier" in e.name for e in rp.find_entries("happier")) and rp.find_entries("*/csl")
 
 
@@ -259,14 +378,28 @@ def test_every_number_knows_where_it_would_be_measured():
             if entry.measure == "retrieval":
                 assert metric in entry.settings["evaluate.metrics"], (entry.name, metric)
     key = lambda **row: rp.key_of({"paper": "HAPPIER", "table": "4", "dataset": "iNat-full", "protocol": "", **row})
-    assert key(metric="AP (genus)") == ("test", "AP@level6", 100.0) and key(metric="AP (species)") == ("test", "AP@level7", 100.0)
-    assert key(metric="AP (kingdom)") == ("test", "AP@level1", 100.0) and key(dataset="SOP", metric="AP (coarse)") == ("test", "AP@level1", 100.0)
-    assert key(paper="SmoothAP", dataset="VehicleID", protocol="Medium (1600 classes)", metric="R@5") == ("medium", "R@5", 100.0)
+    assert key(metric="AP (genus)") == ("test", "AP@level6", 100.0) and key(metric="AP (species)") == (
+        "test",
+        "AP@level7",
+        100.0,
+    )
+    assert key(metric="AP (kingdom)") == ("test", "AP@level1", 100.0) and key(dataset="SOP", metric="AP (coarse)") == (
+        "test",
+        "AP@level1",
+        100.0,
+    )
+    assert key(paper="SmoothAP", dataset="VehicleID", protocol="Medium (1600 classes)", metric="R@5") == (
+        "medium",
+        "R@5",
+        100.0,
+    )
     assert key(paper="SmoothAP", dataset="IJB-C", metric="mAP (fraction)") == ("ijbc", "mAP", 1.0)
     assert key(dataset="DyML-Animal", metric="ASI") == ("mean", "ASI", 100.0)
 
 
-@pytest.mark.parametrize("text, value", [("79.2", 79.2), ("33 ms", 0.033), ("3.86 s", 3.86), ("", None), ("O(n log n)", None)])
+@pytest.mark.parametrize(
+    "text, value", [("79.2", 79.2), ("33 ms", 0.033), ("3.86 s", 3.86), ("", None), ("O(n log n)", None)]
+)
 def test_printed_numbers(text, value):
     assert rp.printed(text) == (pytest.approx(value) if value is not None else None)
 
@@ -276,9 +409,21 @@ def test_printed_numbers(text, value):
 HERE = {"commit": "abc123", "hardware": "a GPU", "torch": "2.15"}
 
 
-def result(name: str = "sop/smooth-ap-bs384", r1: float = 0.795, seed: int = 0, miniature: bool = False, **more) -> dict:
-    return {"experiment": name, "kind": "ours", "miniature": miniature, "changed": {}, "seed": seed, "metrics": {"test": {"R@1": r1, "R@10": 0.9}},
-            "date": "2026-11-21", "environment": HERE, "config": {}, **more}
+def result(
+    name: str = "sop/smooth-ap-bs384", r1: float = 0.795, seed: int = 0, miniature: bool = False, **more
+) -> dict:
+    return {
+        "experiment": name,
+        "kind": "ours",
+        "miniature": miniature,
+        "changed": {},
+        "seed": seed,
+        "metrics": {"test": {"R@1": r1, "R@10": 0.9}},
+        "date": "2026-11-21",
+        "environment": HERE,
+        "config": {},
+        **more,
+    }
 
 
 def line_of(page: str, name: str) -> str:
@@ -287,7 +432,9 @@ def line_of(page: str, name: str) -> str:
 
 def test_the_page_follows_from_the_results_of_this_tree():
     docs = Path(rp.__file__).resolve().parents[2] / "docs"
-    assert (docs / "reproduction.md").read_text(encoding="utf-8") == rp.reproduction_page(docs / "results"), "run smoothap reproduce --render"
+    assert (docs / "reproduction.md").read_text(encoding="utf-8") == rp.reproduction_page(docs / "results"), (
+        "run smoothap reproduce --render"
+    )
 
 
 def test_a_result_reaches_its_line_with_gap_and_provenance(tmp_path):
@@ -307,12 +454,16 @@ def test_a_miniature_or_a_changed_run_never_fills_a_table(tmp_path):
     assert rp.reproduction_page(tmp_path) == empty
 
 
-@pytest.mark.parametrize("text", ['{"runs": [{"exp', "[]", '{"runs": [{"experiment": "sop/csl"}]}', '{"runs": 3}', "\x00\x01"])
+@pytest.mark.parametrize(
+    "text", ['{"runs": [{"exp', "[]", '{"runs": [{"experiment": "sop/csl"}]}', '{"runs": 3}', "\x00\x01"]
+)
 def test_a_damaged_results_file_is_named_and_skipped(tmp_path, text):
     rp.keep(result(), tmp_path / "reproduce-good.json")
     (tmp_path / "reproduce-bad.json").write_text(text)
     page = rp.reproduction_page(tmp_path)
-    assert "reproduce-bad.json cannot be read and is skipped" in page and "R@1 79.5" in line_of(page, "sop/smooth-ap-bs384")
+    assert "reproduce-bad.json cannot be read and is skipped" in page and "R@1 79.5" in line_of(
+        page, "sop/smooth-ap-bs384"
+    )
     with pytest.raises(ConfigError, match="reproduce-bad.json"):
         rp.keep(result(), tmp_path / "reproduce-bad.json")
     assert (tmp_path / "reproduce-bad.json").read_text() == text
@@ -337,9 +488,13 @@ SAMPLE = ("inat/smooth-ap-bs384@code", "dyml-vehicle/happier")  # in the default
 RETRIEVAL = [name for name, entry in rp.registry().items() if entry.measure == "retrieval"]
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.miniature]) for name in RETRIEVAL])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.miniature]) for name in RETRIEVAL]
+)
 def test_an_experiment_runs_from_pictures_to_metrics_on_its_miniature(name, tmp_path):
-    run = rp.reproduce(name, miniature=True, record=tmp_path / "r.json", progress=False, say=lambda text: None, device="cpu")
+    run = rp.reproduce(
+        name, miniature=True, record=tmp_path / "r.json", progress=False, say=lambda text: None, device="cpu"
+    )
     entry = rp.find_entry(name)
     for row in rp.paper_rows():
         if not rp.in_tables(row) or name not in [e.name for e in rp.entries_for(row)[1]] or row["metric"] == "sum w AP":
@@ -352,7 +507,9 @@ def test_an_experiment_runs_from_pictures_to_metrics_on_its_miniature(name, tmp_
 
 
 def test_rows_that_say_not_run_are_neither_tuned_nor_counted(tmp_path):
-    rows = {run.name: {"metrics": {}, "not_run": "needs a CUDA device"} for run in rp.glyph_runs("cuda")} | {"loss/batch 384": {"metrics": {}, "not_run": "needs a CUDA device"}}
+    rows = {run.name: {"metrics": {}, "not_run": "needs a CUDA device"} for run in rp.glyph_runs("cuda")} | {
+        "loss/batch 384": {"metrics": {}, "not_run": "needs a CUDA device"}
+    }
     (tmp_path / "gpu-suite.json").write_text(json.dumps({"rows": rows}))
     with pytest.raises(ConfigError, match="not tuned yet"):
         rp.tuned_settings("smooth-ap", rows, "cuda")
@@ -365,21 +522,40 @@ def test_a_run_that_leaves_the_finite_is_a_row_and_loses_the_tuning(tmp_path, mo
     def in_a_process(run, experiment, device):
         if "lr=0.003" in run.name:
             raise ConfigError(f"{run.name} failed: RunError: the loss is nan at step 3")
-        return {"method": run.method, "split": run.split, "metrics": {"mAP": 0.5 + 0.1 * ("0.03" in run.name), "R@1": 0.5}, "seconds": 1.0, "config": experiment.to_dict()}
+        return {
+            "method": run.method,
+            "split": run.split,
+            "metrics": {"mAP": 0.5 + 0.1 * ("0.03" in run.name), "R@1": 0.5},
+            "seconds": 1.0,
+            "config": experiment.to_dict(),
+        }
 
     monkeypatch.setattr(study, "_in_a_process", in_a_process)
     said = []
     rows = rp.glyph_grid("tune", path=tmp_path / "rows.json", only="tune/smooth-ap", say=said.append)
     assert dict(rp.tuned_settings("smooth-ap", rows)) == {"optim.lr": 0.001, "optim.head_lr": 0.001, "loss.tau": 0.03}
     assert sum("failed" in line for line in said) == 2 and len(rp.read_rows(tmp_path / "rows.json")[0]) == 4
-    monkeypatch.setattr(study, "_in_a_process", lambda *a: (_ for _ in ()).throw(ConfigError("pytorch-metric-learning is not installed")))
+    monkeypatch.setattr(
+        study,
+        "_in_a_process",
+        lambda *a: (_ for _ in ()).throw(ConfigError("pytorch-metric-learning is not installed")),
+    )
     with pytest.raises(ConfigError, match="not installed"):
         rp.glyph_grid("tune", path=tmp_path / "rows.json", only="tune/triplet", say=said.append)
 
 
 def test_a_row_of_other_settings_is_named_and_done_again(tmp_path, monkeypatch):
     done = []
-    row = lambda run, experiment, device: done.append(run.name) or {"method": run.method, "split": run.split, "metrics": {"mAP": 0.5, "R@1": 0.5}, "config": experiment.to_dict(), "seconds": 1}
+    row = lambda run, experiment, device: (
+        done.append(run.name)
+        or {
+            "method": run.method,
+            "split": run.split,
+            "metrics": {"mAP": 0.5, "R@1": 0.5},
+            "config": experiment.to_dict(),
+            "seconds": 1,
+        }
+    )
     monkeypatch.setattr(study, "_in_a_process", row)
     path, said = tmp_path / "rows.json", []
     rp.glyph_grid("tune", path=path, only="tune/smooth-ap", say=said.append)
@@ -409,28 +585,42 @@ def test_the_command_line_lists_shows_and_names_the_nearest():
     run = lambda *words: CliRunner().invoke(app, ["reproduce", *words])
     assert "HAPPIER Table 1, HAPPIER" in run("--list", "sop/happier").stdout
     shown = run("sop/smooth-ap-bs384", "--show", "--set", "batch.micro=48").stdout
-    assert "# Smooth-AP 5.3" in shown and "62,000 steps, 23,808,000 pictures" in shown and "A100" in shown and "guess: 400 epochs" in shown
+    assert (
+        "# Smooth-AP 5.3" in shown
+        and "62,000 steps, 23,808,000 pictures" in shown
+        and "A100" in shown
+        and "guess: 400 epochs" in shown
+    )
     from smoothap_nb.train.config import experiment_from_dict
     import tomllib
 
-    assert experiment_from_dict(tomllib.loads(shown)) == rp.find_entry("sop/smooth-ap-bs384").experiment({"batch.micro": 48})
+    assert experiment_from_dict(tomllib.loads(shown)) == rp.find_entry("sop/smooth-ap-bs384").experiment(
+        {"batch.micro": 48}
+    )
     assert "did you mean 'sop/csl'" in str(run("sop/cls").exception)
     assert "--list" in str(run().exception)
 
 
-# --- a run that counts ----------------------------------------------------------------------------------------------------
+# --- a run that counts ----------------------------------------------------------------------------------------------
 
 def test_practical_settings_keep_the_row(tmp_path):
     entry = rp.find_entry("sop/smooth-ap-bs384")
-    changed = lambda **settings: rp.changed_settings(entry, entry.experiment({key.replace("__", "."): value for key, value in settings.items()}))
+    changed = lambda **settings: rp.changed_settings(
+        entry, entry.experiment({key.replace("__", "."): value for key, value in settings.items()})
+    )
     assert changed(data__root="/d", data__workers=3, evaluate__batch=7, batch__micro=48, seed=5, data__cache="/c") == {}
-    assert changed(optim__lr=1.0) == {"optim.lr": 1.0} and changed(data__cache="/c", data__cache_side=256) == {"data.cache": "/c", "data.cache_side": 256}
+    assert changed(optim__lr=1.0) == {"optim.lr": 1.0} and changed(data__cache="/c", data__cache_side=256) == {
+        "data.cache": "/c",
+        "data.cache_side": 256,
+    }
     (tmp_path / "w.pth").write_bytes(b"not ImageNet's")
     assert list(changed(model__weights=str(tmp_path / "w.pth"))) == ["model.weights"]
 
 
 def test_the_best_on_the_test_set_and_the_last_are_both_kept(tmp_path):
-    run = rp.reproduce("inshop/rambo-log", miniature=True, run=tmp_path / "run", progress=False, say=lambda text: None, device="cpu")
+    run = rp.reproduce(
+        "inshop/rambo-log", miniature=True, run=tmp_path / "run", progress=False, say=lambda text: None, device="cpu"
+    )
     assert run["weights"]["chosen"] == "best on test" and set(run["metrics_last"]) == set(run["metrics"])
     assert run["metrics"]["test"]["R@1"] >= run["metrics_last"]["test"]["R@1"] - 1e-9
     kept = json.loads((tmp_path / "run" / "reproduce.json").read_text())["runs"]
@@ -439,10 +629,16 @@ def test_the_best_on_the_test_set_and_the_last_are_both_kept(tmp_path):
 
 def test_seeds_have_folders_of_their_own_outside_the_repository(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(rp.runner, "_train_and_measure", lambda entry, experiment, run, *rest: result(seed=experiment.seed, run=str(run), date="2026-01-01"))
+    monkeypatch.setattr(
+        rp.runner,
+        "_train_and_measure",
+        lambda entry, experiment, run, *rest: result(seed=experiment.seed, run=str(run), date="2026-01-01"),
+    )
     for seed in (0, 1):
         rp.reproduce("sop/smooth-ap-bs384", settings={"seed": seed}, say=lambda text: None, device="cpu")
-    assert sorted(p.as_posix() for p in Path(".").rglob("reproduce.json")) == [f"runs/sop/smooth-ap-bs384/seed{seed}/reproduce.json" for seed in (0, 1)]
+    assert sorted(p.as_posix() for p in Path(".").rglob("reproduce.json")) == [
+        f"runs/sop/smooth-ap-bs384/seed{seed}/reproduce.json" for seed in (0, 1)
+    ]
     runs, trouble = rp.read_runs(tmp_path / "runs")
     assert [run["seed"] for run in runs["sop/smooth-ap-bs384"]] == [0, 1] and not trouble
     assert "(2 seeds)" in line_of(rp.reproduction_page(tmp_path / "runs"), "sop/smooth-ap-bs384")
@@ -461,12 +657,14 @@ import smoothap_nb.reproduction.runner  # noqa: F401, as rp.runner
 rp.reproduce("sop/smooth-ap-bs384", sys.argv[1], {"batch.micro": int(sys.argv[3]), "data.workers": int(sys.argv[4]), "model.weights": sys.argv[5], "checkpoint_every": 1,
               "optim.optimizer": "sgd", "optim.lr": 1e-4, "optim.head_lr": 1e-4},  # larger steps, and Adam, blow rounding up: in double precision they agree to 1e-17
              sys.argv[2], miniature=True, progress=False, device="cpu")
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.slow
 def test_two_killed_processes_give_the_record_of_one(tmp_path):
-    "Micro-batches, workers, own weights, kill -9 in the middle: the metrics of one undisturbed process, and the record is in the table."
+    """Micro-batches, workers, own weights, kill -9 in the middle: the metrics of one undisturbed process, and the
+    record is in the table.
+    """
     import os
     import shutil
     import signal
@@ -481,32 +679,69 @@ def test_two_killed_processes_give_the_record_of_one(tmp_path):
     root = Path(__file__).resolve().parents[2]
     (tmp_path / "program.py").write_text(TOGETHER)
     torch.manual_seed(0)
-    torch.save({"state_dict": {f"module.{k}": v for k, v in torchvision.models.resnet18().state_dict().items() if not k.startswith("fc.")}}, tmp_path / "w.pth")
+    torch.save(
+        {
+            "state_dict": {
+                f"module.{k}": v
+                for k, v in torchvision.models.resnet18().state_dict().items()
+                if not k.startswith("fc.")
+            }
+        },
+        tmp_path / "w.pth",
+    )
     shutil.copy(tmp_path / "w.pth", tmp_path / "same.pth")
     data = rp.runner._roots(rp.find_entry("sop/smooth-ap-bs384"), None, None, True, tmp_path)[0]
     env = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
 
     def start(processes: int, run: str, micro: int, workers: int, weights: str):
-        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
-        return subprocess.Popen([sys.executable, *launcher, str(tmp_path / "program.py"), str(data), str(tmp_path / run), str(micro), str(workers), str(tmp_path / weights)],
-                                env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        launcher = (
+            ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
+        )
+        return subprocess.Popen(
+            [
+                sys.executable,
+                *launcher,
+                str(tmp_path / "program.py"),
+                str(data),
+                str(tmp_path / run),
+                str(micro),
+                str(workers),
+                str(tmp_path / weights),
+            ],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
 
     alone = start(1, "alone", 0, 1, "w.pth")
     assert (said := alone.communicate(timeout=300)[0]) and alone.returncode == 0, said
     killed, deadline = start(2, "together", 5, 2, "same.pth"), time.monotonic() + 200
-    while killed.poll() is None and time.monotonic() < deadline and not list((tmp_path / "together").glob("checkpoints/step-00000001")):
+    while (
+        killed.poll() is None
+        and time.monotonic() < deadline
+        and not list((tmp_path / "together").glob("checkpoints/step-00000001"))
+    ):
         time.sleep(0.01)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.wait()
     assert not (tmp_path / "together" / "reproduce.json").exists()
     again = start(2, "together", 5, 2, "same.pth")
     said = again.communicate(timeout=300)[0]
-    assert again.returncode == 0 and said.count("resumed at step") == 1 and said.count("written:") == 1, said  # one process speaks
+    # one process speaks
+    assert again.returncode == 0 and said.count("resumed at step") == 1 and said.count("written:") == 1, said
     one, two = (rp.runs_of(tmp_path / run / "reproduce.json")[0] for run in ("alone", "together"))
-    assert len(one) == len(two) == 1 and two[0]["changed"]["model.weights"] == str(tmp_path / "same.pth") and two[0]["environment"]["processes"] == 2
+    assert (
+        len(one) == len(two) == 1
+        and two[0]["changed"]["model.weights"] == str(tmp_path / "same.pth")
+        and two[0]["environment"]["processes"] == 2
+    )
     weights = [load_file(tmp_path / run / "model.safetensors") for run in ("alone", "together")]
     for key, tensor in weights[0].items():
-        torch.testing.assert_close(weights[1][key], tensor, rtol=1e-4, atol=1e-6, msg=lambda said, key=key: f"{key}: {said}")
+        torch.testing.assert_close(
+            weights[1][key], tensor, rtol=1e-4, atol=1e-6, msg=lambda said, key=key: f"{key}: {said}"
+        )
     for name, value in one[0]["metrics"]["test"].items():  # of 60 pictures; two of them may change places by rounding
         assert two[0]["metrics"]["test"][name] == pytest.approx(value, abs=0.04), name
 
@@ -539,7 +774,9 @@ def test_the_memory_model_counts_what_autograd_holds():
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         kept = model(torch.rand(2, 3, 64, 64))
-    assert kept is not None and _network("resnet18", 16, 64, "imagenet", "avg")[1] == pytest.approx(sum(seen.values()) / 2 / 2**20, rel=0.02)
+    assert kept is not None and _network("resnet18", 16, 64, "imagenet", "avg")[1] == pytest.approx(
+        sum(seen.values()) / 2 / 2**20, rel=0.02
+    )
 
 
 def test_results_of_several_folders_make_a_table(tmp_path):
@@ -549,28 +786,63 @@ def test_results_of_several_folders_make_a_table(tmp_path):
 
     for seed in (0, 1):
         rp.keep(result(seed=seed, weights={"chosen": "best on test"}), tmp_path / f"machine{seed}" / "reproduce.json")
-    done = CliRunner().invoke(app, ["results", str(tmp_path / "machine0"), str(tmp_path / "machine1"), "--write", str(tmp_path / "t.md")])
-    assert "(2 seeds), best epoch on the test set" in done.stdout and done.exit_code == 0 and "R@1" in (tmp_path / "t.md").read_text()
+    done = CliRunner().invoke(
+        app, ["results", str(tmp_path / "machine0"), str(tmp_path / "machine1"), "--write", str(tmp_path / "t.md")]
+    )
+    assert (
+        "(2 seeds), best epoch on the test set" in done.stdout
+        and done.exit_code == 0
+        and "R@1" in (tmp_path / "t.md").read_text()
+    )
     assert "there is no" in str(CliRunner().invoke(app, ["results", str(tmp_path / "nothing")]).exception)
 
 
 LAUNCHERS = {
     "torchrun": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "--"],
-    "accelerate": ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no", "-m"],
+    "accelerate": [
+        "-m",
+        "accelerate.commands.launch",
+        "--multi_gpu",
+        "--num_processes=2",
+        "--num_machines=1",
+        "--mixed_precision=no",
+        "--dynamo_backend=no",
+        "-m",
+    ],
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_the_command_runs_under_both_launchers(tmp_path, launcher):
-    "As the guide types it, with two gloo processes: one folder, one record, one voice; --run reaches us and not torchrun."
+    """As the guide types it, with two gloo processes: one folder, one record, one voice; --run reaches us and not
+    torchrun.
+    """
     import os
     import subprocess
     import sys
 
-    command = [sys.executable, *LAUNCHERS[launcher], "smoothap_nb.cli", "reproduce", "dyml-vehicle/happier", "--miniature", "--cpu", "--quiet", "--run", str(tmp_path / "run")]
+    command = [
+        sys.executable,
+        *LAUNCHERS[launcher],
+        "smoothap_nb.cli",
+        "reproduce",
+        "dyml-vehicle/happier",
+        "--miniature",
+        "--cpu",
+        "--quiet",
+        "--run",
+        str(tmp_path / "run"),
+    ]
     root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400, env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "2 processes" in done.stdout and done.stdout.count("written:") == done.stdout.count("a miniature:") == 1
     assert len(rp.runs_of(tmp_path / "run" / "reproduce.json")[0]) == 1

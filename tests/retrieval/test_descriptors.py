@@ -14,7 +14,8 @@ from torch import nn
 from smoothap_nb import extract_descriptors, gem_pool, learn_whitening, mac_pool, query_expansion, rmac_pool
 from smoothap_nb.retrieval.descriptors import rmac_regions
 
-# ----------------------------------------------------------------------------------------------------------------- descriptors
+# -----------------------------------------------------------------------------------------------------------------
+# descriptors
 
 MAPS = torch.rand(2, 5, 7, 9, generator=torch.Generator().manual_seed(0)) + 0.01
 
@@ -96,24 +97,39 @@ def test_extract_descriptors_of_any_sizes():
 def test_extract_descriptors_joins_scales_by_a_mean():
     image = [torch.rand(3, 16, 16, generator=torch.Generator().manual_seed(0))]
     parts = [extract_descriptors(Colours(), image, scales=(s,)) for s in (1.0, 0.5)]
-    torch.testing.assert_close(extract_descriptors(Colours(), image, scales=(1.0, 0.5)), nn.functional.normalize(sum(parts), dim=1))
+    torch.testing.assert_close(
+        extract_descriptors(Colours(), image, scales=(1.0, 0.5)), nn.functional.normalize(sum(parts), dim=1)
+    )
 
 
-@pytest.mark.parametrize("keywords, message", [
-    (dict(scales=()), "scales must be"), (dict(scales=(1, 0)), "scales must be"), (dict(power=0.5), "power must be"), (dict(images=[]), "no pictures"),
-    (dict(images=[torch.rand(1, 8, 8)]), "picture 0 must be a tensor"), (dict(images=["x"]), "picture 0"), (dict(backbone=nn.Flatten()), "feature maps must be"),
-])
+@pytest.mark.parametrize(
+    "keywords, message",
+    [
+        (dict(scales=()), "scales must be"),
+        (dict(scales=(1, 0)), "scales must be"),
+        (dict(power=0.5), "power must be"),
+        (dict(images=[]), "no pictures"),
+        (dict(images=[torch.rand(1, 8, 8)]), "picture 0 must be a tensor"),
+        (dict(images=["x"]), "picture 0"),
+        (dict(backbone=nn.Flatten()), "feature maps must be"),
+    ],
+)
 def test_extract_descriptors_refuses(keywords, message):
     keywords = {"backbone": Colours(), "images": [torch.rand(3, 8, 8)]} | keywords
     with pytest.raises(ValueError, match=message):
         extract_descriptors(**keywords)
 
 
-# ------------------------------------------------------------------------------------------------------------------- whitening
+# -------------------------------------------------------------------------------------------------------------------
+# whitening
 
 def cloud(n=400, d=6, seed=0):
     chance = torch.Generator().manual_seed(seed)
-    return torch.randn(n, d, generator=chance, dtype=torch.float64) @ torch.randn(d, d, generator=chance, dtype=torch.float64) + 1
+    return (
+        torch.randn(n, d, generator=chance, dtype=torch.float64)
+        @ torch.randn(d, d, generator=chance, dtype=torch.float64)
+        + 1
+    )
 
 
 def test_pca_whitening_whitens():
@@ -184,7 +200,8 @@ def test_whitening_refuses(call, message):
         call()
 
 
-# ------------------------------------------------------------------------------------------------- query expansion, distractors
+# ------------------------------------------------------------------------------------------------- query expansion,
+# distractors
 
 def unit(rows, seed=0):
     return nn.functional.normalize(torch.randn(rows, 8, generator=torch.Generator().manual_seed(seed)), dim=1)
@@ -193,10 +210,16 @@ def unit(rows, seed=0):
 def test_query_expansion_is_the_mean_it_says():
     queries, gallery = unit(3), unit(20, 1)
     best = (queries @ gallery.T).topk(4)
-    torch.testing.assert_close(query_expansion(queries, gallery, 4), nn.functional.normalize(queries + gallery[best.indices].sum(1), dim=1))
+    torch.testing.assert_close(
+        query_expansion(queries, gallery, 4), nn.functional.normalize(queries + gallery[best.indices].sum(1), dim=1)
+    )
     weights = best.values.clamp(min=0) ** 3
-    torch.testing.assert_close(query_expansion(queries, gallery, 4, 3.0), nn.functional.normalize(queries + (weights[..., None] * gallery[best.indices]).sum(1), dim=1))
-    torch.testing.assert_close(query_expansion(queries, gallery, 4, 500.0), queries, atol=1e-3, rtol=0)  # a huge alpha trusts nobody
+    torch.testing.assert_close(
+        query_expansion(queries, gallery, 4, 3.0),
+        nn.functional.normalize(queries + (weights[..., None] * gallery[best.indices]).sum(1), dim=1),
+    )
+    # a huge alpha trusts nobody
+    torch.testing.assert_close(query_expansion(queries, gallery, 4, 500.0), queries, atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("call, message", [

@@ -47,7 +47,11 @@ def test_ids_are_private_and_references_resolve():
 
 def test_says_what_it_is_to_a_screen_reader():
     html = page()
-    assert 'aria-label="a &quot;step&quot; &lt;appears&gt;"' in html and 'aria-label="tau"' in html and 'aria-valuetext="0.05"' in html
+    assert (
+        'aria-label="a &quot;step&quot; &lt;appears&gt;"' in html
+        and 'aria-label="tau"' in html
+        and 'aria-valuetext="0.05"' in html
+    )
 
 
 def test_wrong_calls_are_named():
@@ -61,9 +65,15 @@ def test_wrong_calls_are_named():
 
 def test_live_slider_covers_the_range_between_the_stops():
     widgets = pytest.importorskip("ipywidgets")
-    for stops, kind in (([.1, .01, .001], widgets.FloatLogSlider), ([.1, .2, .4], widgets.FloatSlider), ([0., .01, 1.], widgets.FloatSlider),
-                        ([4, 16, 128], widgets.IntSlider), (["easy", "hard"], widgets.SelectionSlider), ([1.], widgets.SelectionSlider),
-                        ([True, False], widgets.SelectionSlider)):
+    for stops, kind in (
+        ([0.1, 0.01, 0.001], widgets.FloatLogSlider),
+        ([0.1, 0.2, 0.4], widgets.FloatSlider),
+        ([0.0, 0.01, 1.0], widgets.FloatSlider),
+        ([4, 16, 128], widgets.IntSlider),
+        (["easy", "hard"], widgets.SelectionSlider),
+        ([1.0], widgets.SelectionSlider),
+        ([True, False], widgets.SelectionSlider),
+    ):
         slider = live_slider("x", stops, start=len(stops) - 1)
         assert type(slider) is kind and slider.value == pytest.approx(stops[-1]) and slider.description == "x"
         if kind is widgets.FloatLogSlider:
@@ -103,8 +113,12 @@ def test_the_frame_moves_in_a_browser(chromium, tmp_path):
     from playwright.sync_api import sync_playwright
 
     path = tmp_path / "page.html"
-    path.write_text(f"<!doctype html><meta charset=utf-8><body>{page()}{player_html(lambda width: draw(width), {'width': TAUS}, [0], 'a second player')}{page()}"
-                    f"{player_html(pair, {'tau': TAUS, 'gap': [0., .1]}, [1, 0], 'two sliders')}</body>", encoding="utf-8")
+    path.write_text(
+        f"<!doctype html><meta "
+        f"charset=utf-8><body>{page()}{player_html(lambda width: draw(width), {'width': TAUS}, [0], 'a second player')}{page()}"  # noqa: E501
+        f"{player_html(pair, {'tau': TAUS, 'gap': [0.0, 0.1]}, [1, 0], 'two sliders')}</body>",
+        encoding="utf-8",
+    )
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         tab, problems = browser.new_page(), []
@@ -120,7 +134,9 @@ def test_the_frame_moves_in_a_browser(chromium, tmp_path):
         first.locator("input").focus()
         tab.keyboard.press("ArrowRight")
         assert visible(first) == [2] and first.locator("output").inner_text() == "0.01" and first.screenshot() != before
-        assert visible(second) == [0] and visible(twin) == [1], "one player must not move another, its own twin included"
+        assert visible(second) == [0] and visible(twin) == [1], (
+            "one player must not move another, its own twin included"
+        )
         tab.keyboard.press("Home")
         assert visible(first) == [0] and "tau = 0.1" in first.locator(".frame").first.inner_text()
         ids = tab.evaluate("[...document.querySelectorAll('.player-stage [id]')].map((e) => e.id)")
@@ -129,10 +145,18 @@ def test_the_frame_moves_in_a_browser(chromium, tmp_path):
         assert visible(both) == [2]
         gap.focus()
         tab.keyboard.press("End")
-        assert visible(both) == [3] and gap.get_attribute("aria-valuetext") == "0.1" and "gap = 0.1" in both.locator(".frame").nth(3).inner_text()
+        assert (
+            visible(both) == [3]
+            and gap.get_attribute("aria-valuetext") == "0.1"
+            and "gap = 0.1" in both.locator(".frame").nth(3).inner_text()
+        )
         tau.focus()
         tab.keyboard.press("End")
-        assert visible(both) == [5] and tau.get_attribute("aria-valuetext") == "0.01" and gap.get_attribute("aria-valuetext") == "0.1"
+        assert (
+            visible(both) == [5]
+            and tau.get_attribute("aria-valuetext") == "0.01"
+            and gap.get_attribute("aria-valuetext") == "0.1"
+        )
         tab.mouse.click(tau.bounding_box()["x"] + 3, tau.bounding_box()["y"] + 8)
         assert visible(both) == [1] and tab.evaluate("document.activeElement.getAttribute('aria-label')") == "tau"
         assert problems == []

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from smoothap_nb.losses.blackbox import blackbox_ap, recall_loss
 from smoothap_nb.show.figures import PALETTE
 from smoothap_nb.ranking import ranks
 from smoothap_nb.show.ranklab import GRADIENTS, RankLab, _module, _state, _still, rank_lab_html, rank_lab_numbers
@@ -19,7 +18,7 @@ from smoothap_nb.show.ranklab import GRADIENTS, RankLab, _module, _state, _still
 FOUR = {"scores": [.9, .7, .6, .4], "relevance": [True, False, True, False], "levels": [2, 0, 2, 1]}
 
 
-# ---- without a browser ----------------------------------------------------------------------------------------------------------------------
+# ---- without a browser ---------------------------------------------------------------------------------------------
 
 def test_same_bytes_on_every_run_and_small():
     text = rank_lab_html()
@@ -43,11 +42,17 @@ def test_state_cannot_close_the_script():
 
 
 def test_numbers_by_hand():
-    numbers = rank_lab_numbers(torch.tensor(FOUR["scores"]), torch.tensor(FOUR["relevance"]), torch.tensor(FOUR["levels"]))
+    numbers = rank_lab_numbers(
+        torch.tensor(FOUR["scores"]), torch.tensor(FOUR["relevance"]), torch.tensor(FOUR["levels"])
+    )
     assert numbers["exact"]["average_precision"] == pytest.approx(5 / 6)
     assert numbers["average_precision"]["gradient"] == [0] * 4
     assert set(numbers) == {*GRADIENTS, "exact"} and all(len(numbers[name]["gradient"]) == 4 for name in GRADIENTS)
-    near = rank_lab_numbers(torch.tensor([.9, .8, .7, .6], dtype=torch.float64), torch.tensor([True, False, True, False]), torch.tensor([1, 0, 1, 0]))
+    near = rank_lab_numbers(
+        torch.tensor([0.9, 0.8, 0.7, 0.6], dtype=torch.float64),
+        torch.tensor([True, False, True, False]),
+        torch.tensor([1, 0, 1, 0]),
+    )
     assert near["fast_ap"]["loss"] == pytest.approx(1 - .675)
 
 
@@ -61,14 +66,29 @@ def test_levels_say_who_is_positive_and_the_other_way_round():
     assert _state(scores=torch.tensor([[.5, .4]]), relevance=torch.tensor([[True, False]]))["levels"] == [1, 0]
 
 
-@pytest.mark.parametrize("wrong, says", [
-    ({"relevance": [True]}, "give the scores"), ({"scores": [.5, .2]}, "relevance or levels"), ({"scores": [], "levels": []}, "one row"),
-    ({"scores": [[.1], [.2]], "levels": [1, 0]}, "one query"), ({**FOUR, "relevance": [True]}, "shape"), ({**FOUR, "levels": [1]}, "shape"),
-    ({**FOUR, "scores": [.9, .7, .6, 2.]}, r"\[-1, 1\]"), ({**FOUR, "scores": [.9, .7, .6, float("nan")]}, "NaN"), ({**FOUR, "names": ["a"]}, "1 names for 4"),
-    ({**FOUR, "images": []}, "0 images for 4"), ({**FOUR, "tau": 0}, "tau"), ({**FOUR, "lam": -1}, "lam"), ({**FOUR, "margin": -.1}, "margin"),
-    ({**FOUR, "alpha": True}, "alpha"), ({**FOUR, "bins": 0}, "bins"), ({**FOUR, "gradient": "triplet"}, "gradient"), ({**FOUR, "sigma": 1}, "no 'sigma'"),
-    ({**FOUR, "levels": [2, 0, 2, -1]}, "below 0"),
-])
+@pytest.mark.parametrize(
+    "wrong, says",
+    [
+        ({"relevance": [True]}, "give the scores"),
+        ({"scores": [0.5, 0.2]}, "relevance or levels"),
+        ({"scores": [], "levels": []}, "one row"),
+        ({"scores": [[0.1], [0.2]], "levels": [1, 0]}, "one query"),
+        ({**FOUR, "relevance": [True]}, "shape"),
+        ({**FOUR, "levels": [1]}, "shape"),
+        ({**FOUR, "scores": [0.9, 0.7, 0.6, 2.0]}, r"\[-1, 1\]"),
+        ({**FOUR, "scores": [0.9, 0.7, 0.6, float("nan")]}, "NaN"),
+        ({**FOUR, "names": ["a"]}, "1 names for 4"),
+        ({**FOUR, "images": []}, "0 images for 4"),
+        ({**FOUR, "tau": 0}, "tau"),
+        ({**FOUR, "lam": -1}, "lam"),
+        ({**FOUR, "margin": -0.1}, "margin"),
+        ({**FOUR, "alpha": True}, "alpha"),
+        ({**FOUR, "bins": 0}, "bins"),
+        ({**FOUR, "gradient": "triplet"}, "gradient"),
+        ({**FOUR, "sigma": 1}, "no 'sigma'"),
+        ({**FOUR, "levels": [2, 0, 2, -1]}, "below 0"),
+    ],
+)
 def test_wrong_calls_are_named(wrong, says):
     with pytest.raises((TypeError, ValueError), match=says):
         rank_lab_html(**wrong)
@@ -84,7 +104,10 @@ def test_still_picture_of_glyphs_and_of_tiles():
 
 
 def test_widget_is_imported_when_it_is_made():
-    code = "import sys, smoothap_nb, smoothap_nb.show.ranklab; smoothap_nb.RankLab; assert not {'anywidget', 'ipywidgets', 'traitlets'} & set(sys.modules)"
+    code = (
+        "import sys, smoothap_nb, smoothap_nb.show.ranklab; smoothap_nb.RankLab; assert not {'anywidget', "
+        "'ipywidgets', 'traitlets'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -102,13 +125,20 @@ def test_widget_reads_and_sets():
     lab.observe(lambda change: seen.append(change["new"]), "scores")
     lab.scores = torch.tensor([.9, .5, .6, .4], dtype=torch.float64)
     assert seen == [[.9, .5, .6, .4]] and lab.numbers()["exact"]["average_precision"] == 1
-    for name, value in (("scores", [.9]), ("scores", [2.] * 4), ("tau", 0.), ("levels", [3, 0, 0, 0]), ("gradient", "triplet"), ("margin", -1.)):
+    for name, value in (
+        ("scores", [0.9]),
+        ("scores", [2.0] * 4),
+        ("tau", 0.0),
+        ("levels", [3, 0, 0, 0]),
+        ("gradient", "triplet"),
+        ("margin", -1.0),
+    ):
         with pytest.raises((traitlets.TraitError, ValueError)):
             setattr(lab, name, value)
     assert lab.scores == [.9, .5, .6, .4] and lab.tau == .01
 
 
-# ---- in a browser ---------------------------------------------------------------------------------------------------------------------------
+# ---- in a browser --------------------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module")
 def browser(chromium):
@@ -125,9 +155,15 @@ class Page:
 
     def __init__(self, browser, tmp_path, *bodies, width=900, height=1100, **context):
         path = tmp_path / "page.html"
-        head = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>RankLab</title>'
+        head = (
+            '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" '
+            'content="width=device-width"><title>RankLab</title>'
+        )
         path.write_text(head + "".join(bodies), encoding="utf-8")
-        self.tab, self.problems = browser.new_context(viewport={"width": width, "height": height}, **context).new_page(), []
+        self.tab, self.problems = (
+            browser.new_context(viewport={"width": width, "height": height}, **context).new_page(),
+            [],
+        )
         self.tab.on("console", lambda m: self.problems.append(m.text) if m.type in ("error", "warning") else None)
         self.tab.on("pageerror", lambda e: self.problems.append(str(e)))
         self.tab.goto(path.as_uri())
@@ -135,7 +171,12 @@ class Page:
             self.tab.wait_for_selector(".rl-item")
 
     def card(self, name, lab=0):
-        return float(self.tab.locator(".ranklab").nth(lab).locator(f'.rl-card:has(input[value="{name}"]) strong').get_attribute("data-value"))
+        return float(
+            self.tab.locator(".ranklab")
+            .nth(lab)
+            .locator(f'.rl-card:has(input[value="{name}"]) strong')
+            .get_attribute("data-value")
+        )
 
     def score(self, i, lab=0):
         return float(self.item(i, lab).get_attribute("aria-valuenow"))
@@ -144,7 +185,10 @@ class Page:
         return self.tab.locator(".ranklab").nth(lab).locator(".rl-item").nth(i)
 
     def pushes(self):
-        return {int(a.get_attribute("data-index")): float(a.get_attribute("data-push")) for a in self.tab.locator(".rl-arrow").all()}
+        return {
+            int(a.get_attribute("data-index")): float(a.get_attribute("data-push"))
+            for a in self.tab.locator(".rl-arrow").all()
+        }
 
     def __enter__(self):
         return self
@@ -162,13 +206,22 @@ def random_states(count=80):
         size = int(rng.integers(1, 13))
         scores = rng.uniform(-1, 1, size) if k % 3 else rng.integers(-4, 5, size) / 8  # every third one full of ties
         share = (0.0, 1.0, 0.4, 0.4, 0.4)[k % 5]
-        yield {"scores": scores.tolist(), "relevance": (rng.random(size) < share).tolist(), "levels": [0] * size if k % 5 == 0 else rng.integers(0, 4, size).tolist(),
-               "tau": 10 ** rng.uniform(-3, -.5), "lam": 10 ** rng.uniform(-1.5, 1), "margin": float(rng.uniform(0, .3)) if k % 4 else 0.0,
-               "alpha": float(rng.uniform(0, 5)), "bins": int(rng.integers(1, 25))}
+        yield {
+            "scores": scores.tolist(),
+            "relevance": (rng.random(size) < share).tolist(),
+            "levels": [0] * size if k % 5 == 0 else rng.integers(0, 4, size).tolist(),
+            "tau": 10 ** rng.uniform(-3, -0.5),
+            "lam": 10 ** rng.uniform(-1.5, 1),
+            "margin": float(rng.uniform(0, 0.3)) if k % 4 else 0.0,
+            "alpha": float(rng.uniform(0, 5)),
+            "bins": int(rng.integers(1, 25)),
+        }
 
 
 def interpolated(state, loss):
-    "RaMBO's interpolation by its definition: the loss at the ranks, plus L_lambda less its linearisation (lesson 05), from the library's ranks."
+    """RaMBO's interpolation by its definition: the loss at the ranks, plus L_lambda less its linearisation (lesson
+    05), from the library's ranks.
+    """
     scores, relevance = torch.tensor([state["scores"]], dtype=torch.float64), torch.tensor([state["relevance"]])
     shifted = scores + torch.where(relevance, -state["margin"] / 2, state["margin"] / 2) * (state["margin"] > 0)
     reach, place = state["lam"] * scores.shape[1], ranks(shifted).double().requires_grad_()
@@ -179,28 +232,40 @@ def interpolated(state, loss):
     g = torch.where(relevance, g, torch.zeros_like(g))
     if loss == "rambo_recall":  # the clamp's corner at 0 negatives ahead: the slope there is 1
         behind = (place.detach() - among).clamp(min=0)
-        g = torch.where(relevance, 1 / ((1 + behind) * (1 + torch.log1p(behind))) / relevance.sum(), torch.zeros_like(g))
+        g = torch.where(
+            relevance, 1 / ((1 + behind) * (1 + torch.log1p(behind))) / relevance.sum(), torch.zeros_like(g)
+        )
 
     def smallest(s):
         return (s * ranks(s, ties="average")).sum()
 
-    return (value + (smallest(shifted + reach * g) - smallest(shifted)) / reach - (g * ranks(shifted, ties="average")).sum()).item()
+    return (
+        value + (smallest(shifted + reach * g) - smallest(shifted)) / reach - (g * ranks(shifted, ties="average")).sum()
+    ).item()
 
 
 @pytest.mark.browser
 def test_the_browser_computes_what_the_library_computes(browser, tmp_path):
     states = list(random_states())
-    with Page(browser, tmp_path, f'<script type="module">{_module()}\nwindow.lab = {{ compute, ranks, mount }};</script>') as page:
+    with Page(
+        browser, tmp_path, f'<script type="module">{_module()}\nwindow.lab = {{ compute, ranks, mount }};</script>'
+    ) as page:
         page.tab.wait_for_function("window.lab")
         found = page.tab.evaluate("(states) => states.map((state) => lab.compute(state))", states)
     ties = empty = 0
     for state, theirs in zip(states, found):
-        rows = torch.tensor(state["scores"], dtype=torch.float64), torch.tensor(state["relevance"]), torch.tensor(state["levels"])
+        rows = (
+            torch.tensor(state["scores"], dtype=torch.float64),
+            torch.tensor(state["relevance"]),
+            torch.tensor(state["levels"]),
+        )
         ours = rank_lab_numbers(*rows, **{name: state[name] for name in ("tau", "lam", "margin", "alpha", "bins")})
         for name in GRADIENTS:
             assert theirs[name]["loss"] == pytest.approx(ours[name]["loss"], abs=1e-6, nan_ok=True), (name, state)
             assert theirs[name]["gradient"] == pytest.approx(ours[name]["gradient"], rel=1e-6, abs=1e-6), (name, state)
-        assert theirs["average_precision"]["value"] == pytest.approx(ours["exact"]["average_precision"], abs=1e-6, nan_ok=True)
+        assert theirs["average_precision"]["value"] == pytest.approx(
+            ours["exact"]["average_precision"], abs=1e-6, nan_ok=True
+        )
         assert theirs["h_ap"]["exact"] == pytest.approx(ours["exact"]["h_ap"], abs=1e-6, nan_ok=True)
         if any(state["relevance"]):
             for name in ("rambo_ap", "rambo_recall"):
@@ -225,7 +290,11 @@ def test_dragging_a_picture_changes_the_numbers_as_the_library_says(browser, tmp
         assert moved < .6
         page.tab.mouse.move(x, y)  # the button is up: nothing moves any more
         assert page.score(1) == moved and page.tab.evaluate("document.activeElement.className") == "rl-item"
-        ours = rank_lab_numbers(torch.tensor([.9, moved, .6, .4], dtype=torch.float64), torch.tensor(FOUR["relevance"]), torch.tensor(FOUR["levels"]))
+        ours = rank_lab_numbers(
+            torch.tensor([0.9, moved, 0.6, 0.4], dtype=torch.float64),
+            torch.tensor(FOUR["relevance"]),
+            torch.tensor(FOUR["levels"]),
+        )
         assert page.card("average_precision") == 1
         assert page.card("smooth_ap") == pytest.approx(1 - ours["smooth_ap"]["loss"], abs=1e-6)
         assert page.card("fast_ap") == pytest.approx(1 - ours["fast_ap"]["loss"], abs=1e-6)
@@ -242,7 +311,9 @@ def test_a_finger_can_drag_too(browser, tmp_path):
             touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y}]})
         touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
         assert page.score(0) < .75
-        assert page.tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "no sideways scrolling at 390 px"
+        assert page.tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), (
+            "no sideways scrolling at 390 px"
+        )
 
 
 @pytest.mark.browser
@@ -250,7 +321,9 @@ def test_the_keyboard_does_everything(browser, tmp_path):
     with Page(browser, tmp_path, rank_lab_html(**FOUR, tau=.05)) as page:
         picture, press = page.item(2), page.tab.keyboard.press
         picture.focus()
-        assert "positive, level 2 of 2" in picture.get_attribute("aria-label") and "rank 3" in picture.get_attribute("aria-valuetext")
+        assert "positive, level 2 of 2" in picture.get_attribute("aria-label") and "rank 3" in picture.get_attribute(
+            "aria-valuetext"
+        )
         before = page.card("smooth_ap")
         press("ArrowRight")
         assert page.score(2) == pytest.approx(.605) and page.card("smooth_ap") > before
@@ -259,7 +332,9 @@ def test_the_keyboard_does_everything(browser, tmp_path):
         press("End")
         assert page.score(2) == 1
         press(" ")
-        assert "negative, level 0" in picture.get_attribute("aria-label") and page.card("average_precision") == pytest.approx(.5)
+        assert "negative, level 0" in picture.get_attribute("aria-label") and page.card(
+            "average_precision"
+        ) == pytest.approx(0.5)
         press("l"), press("l")
         assert "positive, level 2" in picture.get_attribute("aria-label") and page.card("average_precision") == 1
         page.tab.locator('input[value="fast_ap"]').focus()
@@ -280,7 +355,13 @@ def test_the_keyboard_does_everything(browser, tmp_path):
 @pytest.mark.browser
 def test_arrows_are_the_library_s_descent_directions(browser, tmp_path):
     state = FOUR | {"tau": .1, "lam": 2.}
-    ours = rank_lab_numbers(torch.tensor(state["scores"], dtype=torch.float64), torch.tensor(state["relevance"]), torch.tensor(state["levels"]), tau=.1, lam=2.)
+    ours = rank_lab_numbers(
+        torch.tensor(state["scores"], dtype=torch.float64),
+        torch.tensor(state["relevance"]),
+        torch.tensor(state["levels"]),
+        tau=0.1,
+        lam=2.0,
+    )
     with Page(browser, tmp_path, rank_lab_html(**state)) as page:
         for name in GRADIENTS:
             page.tab.check(f'input[value="{name}"]', force=True)
@@ -306,8 +387,17 @@ def test_several_on_a_page_do_not_meet(browser, tmp_path):
 
 @pytest.mark.browser
 def test_reduced_motion_and_tiny_rankings(browser, tmp_path):
-    with Page(browser, tmp_path, rank_lab_html(scores=[.5], relevance=[False]), rank_lab_html(scores=[.5], relevance=[True]), reduced_motion="reduce") as page:
-        assert page.tab.evaluate("getComputedStyle(document.querySelector('.rl-cell')).transitionDuration") in ("0s", "")
+    with Page(
+        browser,
+        tmp_path,
+        rank_lab_html(scores=[0.5], relevance=[False]),
+        rank_lab_html(scores=[0.5], relevance=[True]),
+        reduced_motion="reduce",
+    ) as page:
+        assert page.tab.evaluate("getComputedStyle(document.querySelector('.rl-cell')).transitionDuration") in (
+            "0s",
+            "",
+        )
         assert "No positive" in page.tab.locator(".rl-note").first.inner_text() and np.isnan(page.card("smooth_ap"))
         assert page.card("average_precision", lab=1) == 1
 
@@ -318,6 +408,11 @@ def test_everything_fits_a_phone(browser, tmp_path):
     with Page(browser, tmp_path, body, width=390, height=900) as page:
         for name in GRADIENTS:
             page.tab.check(f'input[value="{name}"]', force=True)
-            wide = page.tab.evaluate("[...document.querySelectorAll('.ranklab *:not(svg *):not(.rl-hidden)')].filter(e => e.getBoundingClientRect().right > 382).map(e => e.className)")
+            wide = page.tab.evaluate(
+                "[...document.querySelectorAll('.ranklab *:not(svg *):not(.rl-hidden)')].filter(e => "
+                "e.getBoundingClientRect().right > 382).map(e => e.className)"
+            )
             assert wide == [] and page.tab.evaluate("document.documentElement.scrollWidth") <= 390, name
-            assert page.tab.evaluate("[...document.querySelectorAll('.rl-stage svg text')].every(t => t.getBoundingClientRect().right < 384)"), name
+            assert page.tab.evaluate(
+                "[...document.querySelectorAll('.rl-stage svg text')].every(t => t.getBoundingClientRect().right < 384)"
+            ), name

@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -68,7 +67,9 @@ def test_images_of_classes_are_whole_classes_and_seeded():
     chosen = M.images_of_classes(data, 5, seed=1)
     fine = data.labels[:, -1]
     assert len(fine[chosen].unique()) == 5 and len(chosen) == 30
-    assert torch.equal(chosen, M.images_of_classes(data, 5, seed=1)) and not torch.equal(chosen, M.images_of_classes(data, 5, seed=2))
+    assert torch.equal(chosen, M.images_of_classes(data, 5, seed=1)) and not torch.equal(
+        chosen, M.images_of_classes(data, 5, seed=2)
+    )
     assert len(M.images_of_classes(data, 0, 0)) == len(data) == len(M.images_of_classes(data, 99, 0))
 
 
@@ -93,8 +94,12 @@ def test_a_browser_shows_the_page(run, chromium, tmp_path):
             page.on("requestfailed", lambda r: problems.append(r.url[:80]))
             page.goto((path / "report.html").as_uri())
             assert page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
-            assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), f"scrolls sideways at {width} px"
-            frame = page.locator("img.negative").first.evaluate("e => getComputedStyle(e).borderTopStyle + getComputedStyle(e).borderTopColor")
+            assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), (
+                f"scrolls sideways at {width} px"
+            )
+            frame = page.locator("img.negative").first.evaluate(
+                "e => getComputedStyle(e).borderTopStyle + getComputedStyle(e).borderTopColor"
+            )
             assert frame == "dashedrgb(213, 94, 0)"
             assert problems == []
         browser.close()
@@ -125,17 +130,32 @@ def test_every_form_gives_the_same_numbers(files):
     folder, rows, labels = files
     want = evaluate(rows, labels, metrics=("mAP", "R@1", "AP@level1", "H-AP"), progress=False)
     for embeddings, given in (("rows.npy", "labels.npy"), ("rows.npy", "labels.csv"), ("both.safetensors", None)):
-        record, values = M.measure_files(folder / embeddings, given and folder / given, metrics=("mAP", "R@1", "AP@level1", "H-AP"), progress=False)
+        record, values = M.measure_files(
+            folder / embeddings, given and folder / given, metrics=("mAP", "R@1", "AP@level1", "H-AP"), progress=False
+        )
         assert {k: record["metrics"][k] for k in want} == pytest.approx(want, abs=1e-12)
         assert len(values["per_query"]["mAP"]) == 40
     flat, _ = M.measure_files(folder / "rows.npy", folder / "fine.csv", progress=False)
-    assert flat["metrics"]["mAP"] == pytest.approx(want["mAP"], abs=1e-6) and "H-AP" not in flat["metrics"] and "R@10" in flat["metrics"]
+    assert (
+        flat["metrics"]["mAP"] == pytest.approx(want["mAP"], abs=1e-6)
+        and "H-AP" not in flat["metrics"]
+        and "R@10" in flat["metrics"]
+    )
 
 
 def test_query_and_gallery_files(files):
     folder, rows, labels = files
-    record, _ = M.measure_files(folder / "rows.npy", folder / "fine.csv", folder / "both.safetensors", folder / "fine.csv", metrics=["R@1"], progress=False)
-    assert record["metrics"]["R@1"] == 1.0 and record["gallery"] == 40, "every query is in the gallery, as another picture"
+    record, _ = M.measure_files(
+        folder / "rows.npy",
+        folder / "fine.csv",
+        folder / "both.safetensors",
+        folder / "fine.csv",
+        metrics=["R@1"],
+        progress=False,
+    )
+    assert record["metrics"]["R@1"] == 1.0 and record["gallery"] == 40, (
+        "every query is in the gallery, as another picture"
+    )
 
 
 def test_class_means_are_means_per_class():
@@ -152,10 +172,17 @@ def test_page_and_tables_for_files(files):
     assert lines[0].count("|") == lines[1].count("|") == lines[2].count("|") and "queries_skipped" not in lines[0]
 
 
-@pytest.mark.parametrize("name, content, says", [
-    ("labels.csv", "1\n2\n3,4\n", "line 3"), ("labels.csv", "a,b\n1,\n", "line"), ("labels.csv", "", "holds no labels"),
-    ("labels.csv", b"\xff\xfe\x00\x01", "not a text file"), ("labels.npy", b"\x93NUMPY", "damaged"), ("labels.txt", "1\n", "neither .npy nor .csv"),
-])
+@pytest.mark.parametrize(
+    "name, content, says",
+    [
+        ("labels.csv", "1\n2\n3,4\n", "line 3"),
+        ("labels.csv", "a,b\n1,\n", "line"),
+        ("labels.csv", "", "holds no labels"),
+        ("labels.csv", b"\xff\xfe\x00\x01", "not a text file"),
+        ("labels.npy", b"\x93NUMPY", "damaged"),
+        ("labels.txt", "1\n", "neither .npy nor .csv"),
+    ],
+)
 def test_label_files_that_do_not_fit(tmp_path, name, content, says):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -172,8 +199,13 @@ def test_embedding_files_that_do_not_fit(files):
     save_file({"a": rows, "b": rows.clone()}, folder / "two.safetensors")
     (folder / "broken.safetensors").write_bytes(b"\x01\x02")
     (folder / "rows.txt").write_text("1 2")
-    for name, says in (("objects.npy", "more than numbers"), ("two.safetensors", "no tensor 'embeddings'"), ("broken.safetensors", "damaged"),
-                       ("rows.txt", "neither .npy nor .safetensors"), ("missing.npy", "no file")):
+    for name, says in (
+        ("objects.npy", "more than numbers"),
+        ("two.safetensors", "no tensor 'embeddings'"),
+        ("broken.safetensors", "damaged"),
+        ("rows.txt", "neither .npy nor .safetensors"),
+        ("missing.npy", "no file"),
+    ):
         with pytest.raises(ValueError, match=says):
             E.read_embeddings(folder / name)
     np.save(folder / "floats.npy", np.zeros(40))

@@ -1,7 +1,10 @@
-"""The guides in docs/: every Python block runs, every command and setting exists, every link resolves, every number follows from its source.
+"""The guides in docs/: every Python block runs, every command and setting exists, every link resolves, every number
+follows from its source.
 
-A page's blocks run top to bottom in one namespace, in a folder of their own. A comment on the line before a block changes that:
-`<!-- test: needs PACKAGE -->` skips the block where the package is missing, `<!-- test: miniature -->` runs it (and what follows) only under
+A page's blocks run top to bottom in one namespace, in a folder of their own. A comment on the line before a block
+changes that:
+`<!-- test: needs PACKAGE -->` skips the block where the package is missing, `<!-- test: miniature -->` runs it (and
+what follows) only under
 the marker of that name, `<!-- test: not run: REASON -->` never.
 """
 
@@ -19,7 +22,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-GENERATED = {"benchmarks.md", "reproduction.md", "solutions.md", "lesson_solutions.md"}  # their own tests look after them
+# their own tests look after them
+GENERATED = {"benchmarks.md", "reproduction.md", "solutions.md", "lesson_solutions.md"}
 PAGES = sorted(DOCS.glob("*.md"))
 GUIDES = [p for p in PAGES if p.name not in GENERATED]
 FENCE = re.compile(r"(?:^<!-- test: (?P<note>[^\n]*?) -->\n)?^```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.S | re.M)
@@ -28,7 +32,11 @@ FENCE = re.compile(r"(?:^<!-- test: (?P<note>[^\n]*?) -->\n)?^```(?P<kind>\w*)\n
 def blocks(page: Path, kind: str) -> list[tuple[str, str, int]]:
     "(code, note, line) of each fenced block of a kind."
     text = page.read_text(encoding="utf-8")
-    return [(m["code"], m["note"] or "", text.count("\n", 0, m.start("code")) + 1) for m in FENCE.finditer(text) if m["kind"] == kind]
+    return [
+        (m["code"], m["note"] or "", text.count("\n", 0, m.start("code")) + 1)
+        for m in FENCE.finditer(text)
+        if m["kind"] == kind
+    ]
 
 
 def run_page(page: Path, miniature: bool) -> int:
@@ -37,7 +45,11 @@ def run_page(page: Path, miniature: bool) -> int:
     for code, note, line in blocks(page, "python"):
         if note == "miniature" and not miniature:
             break
-        if note.startswith("not run: ") or note.startswith("needs ") and importlib.util.find_spec(note.removeprefix("needs ").split(".")[0]) is None:
+        if (
+            note.startswith("not run: ")
+            or note.startswith("needs ")
+            and importlib.util.find_spec(note.removeprefix("needs ").split(".")[0]) is None
+        ):
             continue
         if note and not note.startswith(("needs ", "not run: ")) and note != "miniature":
             raise ValueError(f"{page.name}, line {line}: no such note {note!r}")
@@ -53,20 +65,26 @@ def test_python_blocks_run(page, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.miniature
-@pytest.mark.parametrize("page", [p for p in GUIDES if any(note == "miniature" for _, note, _ in blocks(p, "python"))], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page", [p for p in GUIDES if any(note == "miniature" for _, note, _ in blocks(p, "python"))], ids=lambda p: p.name
+)
 def test_python_blocks_that_train_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_page(page, miniature=True)
 
 
-# --- commands -----------------------------------------------------------------------------------------------------------------
+# --- commands -------------------------------------------------------------------------------------------------------
 
 def commands(page: Path) -> list[str]:
     "Lines of shell blocks that call smoothap, with continued lines joined and comments cut."
     found = []
     for code, note, _ in blocks(page, "bash"):
         if not note.startswith("not run: "):
-            found += [line for line in code.replace("\\\n", " ").splitlines() if re.search(r"(?:^|[/ ])smoothap ", line.split("#")[0])]
+            found += [
+                line
+                for line in code.replace("\\\n", " ").splitlines()
+                if re.search(r"(?:^|[/ ])smoothap ", line.split("#")[0])
+            ]
     return found
 
 
@@ -84,7 +102,9 @@ def check_command(line: str) -> None:
         inner = command.commands.get(words[0])
         assert inner is not None, f"{line!r}: no command {words[0]!r}; there are {', '.join(command.commands)}"
         command, words = inner, words[1:]
-    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {
+        "--help"
+    }
     for word in words:
         if word.startswith("-") and not re.fullmatch(r"-?[\d.]+", word):
             assert word.split("=")[0] in known, f"{line!r}: no option {word!r}; there are {', '.join(sorted(known))}"
@@ -92,7 +112,13 @@ def check_command(line: str) -> None:
     if command.name == "train":
         name = next(word for word in words if not word.startswith("-"))
         load_experiment(name if not name.endswith(".toml") else "demo", settings)
-    if command.name == "reproduce" and words and not words[0].startswith("-") and words[0] != "glyphs" and "--list" not in words:
+    if (
+        command.name == "reproduce"
+        and words
+        and not words[0].startswith("-")
+        and words[0] != "glyphs"
+        and "--list" not in words
+    ):
         from smoothap_nb.reproduction import find_entry
 
         assert find_entry(words[0]).name == words[0]
@@ -128,22 +154,66 @@ def test_own_images_from_arranging_to_searching(tmp_path, monkeypatch):
     page = DOCS / "your_images.md"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shoes.toml").write_text(blocks(page, "toml")[0][0])
-    small = ["data.root=shoes", "model.backbone=resnet18", "model.stem=small", "model.weights=none", "model.dim=16", "data.size=32", "data.resize=36", "batch.classes=6",
-             "batch.images=2", "optim.epochs=1", "optim.warmup=0", "validate.share=0.3"]
+    small = [
+        "data.root=shoes",
+        "model.backbone=resnet18",
+        "model.stem=small",
+        "model.weights=none",
+        "model.dim=16",
+        "data.size=32",
+        "data.resize=36",
+        "batch.classes=6",
+        "batch.images=2",
+        "optim.epochs=1",
+        "optim.warmup=0",
+        "validate.share=0.3",
+    ]
     smoothap = [sys.executable, "-m", "smoothap_nb.cli"]
-    for line in (["data", "miniature", "folder", "--to", "shoes"], ["data", "check", "folder", "--root", "shoes"],
-                 ["train", "shoes.toml", "--run", "runs/shoes", "--cpu", "--quiet", *(word for s in small for word in ("--set", s))]):
+    for line in (
+        ["data", "miniature", "folder", "--to", "shoes"],
+        ["data", "check", "folder", "--root", "shoes"],
+        [
+            "train",
+            "shoes.toml",
+            "--run",
+            "runs/shoes",
+            "--cpu",
+            "--quiet",
+            *(word for s in small for word in ("--set", s)),
+        ],
+    ):
         done = subprocess.run(smoothap + line, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
     picture = next((tmp_path / "shoes" / "test").rglob("*.png"))
-    done = subprocess.run([*smoothap, "search", str(picture), "--gallery", "shoes", "--run", "runs/shoes", "-k", "3", "--sheet", "found.png", "--quiet"], capture_output=True, text=True)
-    assert done.returncode == 0 and len(done.stdout.splitlines()) == 4 and (tmp_path / "found.png").exists(), done.stdout + done.stderr
+    done = subprocess.run(
+        [
+            *smoothap,
+            "search",
+            str(picture),
+            "--gallery",
+            "shoes",
+            "--run",
+            "runs/shoes",
+            "-k",
+            "3",
+            "--sheet",
+            "found.png",
+            "--quiet",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 4 and (tmp_path / "found.png").exists(), (
+        done.stdout + done.stderr
+    )
 
 
-# --- numbers ------------------------------------------------------------------------------------------------------------------
+# --- numbers --------------------------------------------------------------------------------------------------------
 
 def results_tool(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, str(ROOT / "tools" / "results.py"), *arguments], capture_output=True, text=True, cwd=ROOT)
+    return subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "results.py"), *arguments], capture_output=True, text=True, cwd=ROOT
+    )
 
 
 def test_numbers_follow_from_their_sources():
@@ -164,7 +234,12 @@ def tool(monkeypatch):
 
 
 def record(seed=0, experiment="glyphs/demo", value=0.5):
-    return {"experiment": experiment, "seed": seed, "date": "2026-01-01", "metrics": {"trained": {"mAP": value, "R@1": 0.9}, "raw pixels": {"mAP": 0.1}}}
+    return {
+        "experiment": experiment,
+        "seed": seed,
+        "date": "2026-01-01",
+        "metrics": {"trained": {"mAP": value, "R@1": 0.9}, "raw pixels": {"mAP": 0.1}},
+    }
 
 
 def test_results_of_a_new_kind_become_a_table_and_a_plot(tool, tmp_path, monkeypatch):
@@ -183,13 +258,33 @@ def test_results_of_a_new_kind_become_a_table_and_a_plot(tool, tmp_path, monkeyp
 def test_a_comparison_becomes_tables_and_plots(tool, tmp_path, monkeypatch):
     results, plots = tool
     monkeypatch.setattr(results, "RESULTS", tmp_path)
-    row = lambda value: {"metrics": {"mAP": value, "H-AP": value / 2}, "date": "2026-01-02", "environment": {"hardware": "a laptop", "device": "cpu", "torch": "2"}}
-    rows = {"main/a/seed0": row(0.4), "main/a/seed1": row(0.6), "main/b/seed0": row(0.1), "tau/tau=0.1": row(0.3), "tune/a/lr=1": row(0.9), "main/c/seed0": "cut",
-            "positives/|P|=4": {"metrics": {}, "not_run": "needs a CUDA device"}, "loss/batch 384": {"metrics": {"forward and backward, ms": 1234.5}}}
+    row = lambda value: {
+        "metrics": {"mAP": value, "H-AP": value / 2},
+        "date": "2026-01-02",
+        "environment": {"hardware": "a laptop", "device": "cpu", "torch": "2"},
+    }
+    rows = {
+        "main/a/seed0": row(0.4),
+        "main/a/seed1": row(0.6),
+        "main/b/seed0": row(0.1),
+        "tau/tau=0.1": row(0.3),
+        "tune/a/lr=1": row(0.9),
+        "main/c/seed0": "cut",
+        "positives/|P|=4": {"metrics": {}, "not_run": "needs a CUDA device"},
+        "loss/batch 384": {"metrics": {"forward and backward, ms": 1234.5}},
+    }
     (tmp_path / "claims.json").write_text(json.dumps({"rows": rows}))
     text = results.all_comparisons(DOCS / "reproduction.md")
-    assert "| a | 2 | 0.500 (0.400 to 0.600) |" in text and "| tau=0.1 | 1 | 0.300 |" in text and "0.9" not in text and "a laptop" in text
-    assert "| positives | 1 | needs a CUDA device |" in text and "| loss | batch 384 | forward and backward, ms 1,23" in text
+    assert (
+        "| a | 2 | 0.500 (0.400 to 0.600) |" in text
+        and "| tau=0.1 | 1 | 0.300 |" in text
+        and "0.9" not in text
+        and "a laptop" in text
+    )
+    assert (
+        "| positives | 1 | needs a CUDA device |" in text
+        and "| loss | batch 384 | forward and backward, ms 1,23" in text
+    )
     assert set(plots.wanted()) == {"results-comparison-claims-main.png", "results-comparison-claims-tau.png"}
     for draw, data in plots.wanted().values():
         assert plots.to_png(draw(data), "x").startswith(b"\x89PNG")
@@ -205,20 +300,38 @@ def test_a_damaged_results_file_is_named_and_passed_over(tool, tmp_path, monkeyp
     assert "0.500" in results.all_experiments(DOCS / "reproduction.md")
     told, shown = capsys.readouterr().err, results.passed_over(DOCS / "reproduction.md")
     assert "cut.json" in told and "list.json" in told
-    assert "`cut.json`: cannot be read" in shown and "`other.json`: of another kind" in shown and "good.json" not in shown
+    assert (
+        "`cut.json`: cannot be read" in shown and "`other.json`: of another kind" in shown and "good.json" not in shown
+    )
 
 
 def test_rows_that_were_not_run_say_so(tool, tmp_path, monkeypatch):
     results, _ = tool
     monkeypatch.setattr(results, "RESULTS", tmp_path)
-    row = {"name": "peak memory, B = 9", "value": None, "unit": "GB", "target": "< 8", "times": {}, "config": {}, "note": "needs a CUDA device"}
-    (tmp_path / "bench_x.json").write_text(json.dumps({"benchmark": "x", "title": "X: speed", "rows": [row, {**row, "name": "peak memory, B = 8", "value": 2.5}]}))
+    row = {
+        "name": "peak memory, B = 9",
+        "value": None,
+        "unit": "GB",
+        "target": "< 8",
+        "times": {},
+        "config": {},
+        "note": "needs a CUDA device",
+    }
+    (tmp_path / "bench_x.json").write_text(
+        json.dumps(
+            {"benchmark": "x", "title": "X: speed", "rows": [row, {**row, "name": "peak memory, B = 8", "value": 2.5}]}
+        )
+    )
     assert "| peak memory, B = 9 | needs a CUDA device |" in results.all_benchmarks(DOCS / "reproduction.md")
     text = results.memory(DOCS / "large_batches.md")
     assert "not run: needs a CUDA device" in text and "2,500 MB" in text
-    (tmp_path / "suite.json").write_text(json.dumps({"rows": {"training/gradient caching": {"metrics": {"cached, batch 4096, MB": 9000.0}}}}))
+    (tmp_path / "suite.json").write_text(
+        json.dumps({"rows": {"training/gradient caching": {"metrics": {"cached, batch 4096, MB": 9000.0}}}})
+    )
     results.stored.cache_clear()
-    assert "| suite | training/gradient caching: cached, batch 4096 | 9,000 MB |" in results.memory(DOCS / "large_batches.md")
+    assert "| suite | training/gradient caching: cached, batch 4096 | 9,000 MB |" in results.memory(
+        DOCS / "large_batches.md"
+    )
 
 
 def test_an_unknown_part_is_refused(tool, tmp_path):

@@ -1,4 +1,5 @@
-"""The site: one order of pages, sources that every viewer reads alike, a reference that leaves nothing out, and pages that work in a browser.
+"""The site: one order of pages, sources that every viewer reads alike, a reference that leaves nothing out, and pages
+that work in a browser.
 
 The browser tests drive Chromium over the plain pages (tools/pages.py), which are built once.
 """
@@ -30,13 +31,15 @@ WRITTEN = [s for s in SOURCES if not s.startswith("docs/api/")]
 PROMISED: set[str] = set()  # lessons that are linked before they are written
 
 
-# --- the order -----------------------------------------------------------------------------------------------------------------
+# --- the order ------------------------------------------------------------------------------------------------------
 
 def test_the_sidebar_lists_every_page_once():
     there = {"index.qmd", "CONTRIBUTING.md", "CHANGELOG.md", "docs/api/index.md"}
     there |= {f"nbs/{p.name}" for p in notebooks.notebooks()} | {f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")}
     there |= {f"docs/api/{api.page_of(module)}.md" for module in api.public_names()}
-    assert sorted(SOURCES) == sorted(there), "add the page to the sidebar in _quarto.yml; for the reference, run python tools/api.py"
+    assert sorted(SOURCES) == sorted(there), (
+        "add the page to the sidebar in _quarto.yml; for the reference, run python tools/api.py"
+    )
 
 
 def test_lessons_stand_in_the_order_of_their_numbers():
@@ -46,20 +49,30 @@ def test_lessons_stand_in_the_order_of_their_numbers():
             parts.setdefault(page.part, []).append(page.source)
     assert all(lessons == sorted(lessons) for lessons in parts.values())
     reference = [p.source for p in pages.order() if p.source.startswith("docs/api/")]
-    assert reference == ["docs/api/index.md", *(f"docs/api/{api.page_of(module)}.md" for module in api.public_names())], "run python tools/api.py"
+    assert reference == [
+        "docs/api/index.md",
+        *(f"docs/api/{api.page_of(module)}.md" for module in api.public_names()),
+    ], "run python tools/api.py"
 
 
-# --- stale notebooks -------------------------------------------------------------------------------------------------------------
+# --- stale notebooks ------------------------------------------------------------------------------------------------
 
 def lesson(code):
-    return {"cells": [{"cell_type": "markdown", "source": "# 00 A lesson"}, {"cell_type": "code", "source": code}], "metadata": {}}
+    return {
+        "cells": [{"cell_type": "markdown", "source": "# 00 A lesson"}, {"cell_type": "code", "source": code}],
+        "metadata": {},
+    }
 
 
 def test_a_fingerprint_follows_the_code_and_not_the_words():
     nb = lesson("from smoothap_nb import ranks\nranks")
     same = lesson("from smoothap_nb import ranks\nranks")
     same["cells"][0]["source"] = "# 00 Another title"
-    assert notebooks.fingerprint(nb) == notebooks.fingerprint(same) != notebooks.fingerprint(lesson("from smoothap_nb import ranks\nranks "))
+    assert (
+        notebooks.fingerprint(nb)
+        == notebooks.fingerprint(same)
+        != notebooks.fingerprint(lesson("from smoothap_nb import ranks\nranks "))
+    )
 
 
 def test_a_fingerprint_follows_the_modules_that_the_code_reaches(monkeypatch):
@@ -80,12 +93,18 @@ def test_a_fingerprint_follows_the_modules_that_the_code_reaches(monkeypatch):
 def test_comments_and_docstrings_make_nothing_stale():
     one = 'def f(x):\n    """Words."""\n    return x  # kept\n'
     two = '# a comment\ndef f(x):\n    """Other\n\n    words."""\n\n    return x  # kept\n'
-    assert notebooks.without_words(one) == notebooks.without_words(two) != notebooks.without_words(one.replace("return x", "return -x"))
+    assert (
+        notebooks.without_words(one)
+        == notebooks.without_words(two)
+        != notebooks.without_words(one.replace("return x", "return -x"))
+    )
 
 
-# --- the reference -----------------------------------------------------------------------------------------------------------------
+# --- the reference --------------------------------------------------------------------------------------------------
 
-SHAPE = re.compile(r"\([\w.+* ]+,[^()]*\)|\([A-Z0-9]\)|\bscalar\b|\bshape\b|\bshaped\b|\bsame\b|\blikewise\b|0-dimensional")
+SHAPE = re.compile(
+    r"\([\w.+* ]+,[^()]*\)|\([A-Z0-9]\)|\bscalar\b|\bshape\b|\bshaped\b|\bsame\b|\blikewise\b|0-dimensional"
+)
 
 
 def documented(obj):
@@ -105,16 +124,23 @@ def complaints(obj):
             continue
         if p.name not in said:
             out.append(f"says nothing of the argument {p.name}")
-        elif re.fullmatch(r"Tensor(?: \| None)?|torch\.Tensor(?: \| None)?", str(p.annotation)) and not SHAPE.search(said[p.name]):
+        elif re.fullmatch(r"Tensor(?: \| None)?|torch\.Tensor(?: \| None)?", str(p.annotation)) and not SHAPE.search(
+            said[p.name]
+        ):
             out.append(f"gives no shape for {p.name}")
     if obj.is_function and obj.returns is not None and str(obj.returns) not in ("None", "'None'"):
         if "returns" not in found and "yields" not in found:
             out.append("does not say what it returns")
-        elif "Tensor" in str(obj.returns) and not SHAPE.search(" ".join(i.description for i in found.get("returns", []))):
+        elif "Tensor" in str(obj.returns) and not SHAPE.search(
+            " ".join(i.description for i in found.get("returns", []))
+        ):
             out.append("gives no shape for what it returns")
     tree = ast.parse("class C:\n pass" if obj.lineno is None else _dedented(obj))
     calls = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
-    if (any(isinstance(n, ast.Raise) and n.exc is not None for n in ast.walk(tree)) or any(c.startswith("check_") for c in calls)) and "raises" not in found:
+    if (
+        any(isinstance(n, ast.Raise) and n.exc is not None for n in ast.walk(tree))
+        or any(c.startswith("check_") for c in calls)
+    ) and "raises" not in found:
         out.append("refuses something and has no Raises section")
     return out
 
@@ -145,8 +171,18 @@ def test_the_reference_is_written_once_and_leads_to_lessons_and_back():
             assert f"/smoothap_nb/{module.replace('.', '/')}.py)" in text
             continue
         assert home.exists() and f"(../../nbs/{home.name})" in text
-        shown = json.dumps([c for c in pages.reader_notebook(json.loads(home.read_text(encoding="utf-8")))["cells"] if c["cell_type"] == "markdown"][0])
-        assert f"../docs/api/{api.page_of(module)}.md" in shown and "colab.research.google.com/github/" in shown and f"/nbs/{home.name}" in shown
+        shown = json.dumps(
+            [
+                c
+                for c in pages.reader_notebook(json.loads(home.read_text(encoding="utf-8")))["cells"]
+                if c["cell_type"] == "markdown"
+            ][0]
+        )
+        assert (
+            f"../docs/api/{api.page_of(module)}.md" in shown
+            and "colab.research.google.com/github/" in shown
+            and f"/nbs/{home.name}" in shown
+        )
 
 
 @pytest.mark.parametrize("name", sorted(api.shown()))
@@ -160,12 +196,18 @@ def test_the_example_of_the_reference_runs(name):
     assert pages.formula(api.shown()[name]["formula"], "block").startswith("<div"), "the formula cannot be drawn"
 
 
-# --- links of the built pages ------------------------------------------------------------------------------------------------
+# --- links of the built pages ---------------------------------------------------------------------------------------
 
 def test_dead_links_are_mended_or_named(tmp_path):
     (tmp_path / "nbs").mkdir()
-    (tmp_path / "index.html").write_text('<h2 id="a-heading-x">A</h2><a href="nbs/01.ipynb#The-big:-step">1</a><a href="LICENSE">2</a><a href="nowhere.md">3</a>')
-    (tmp_path / "nbs" / "01.html").write_text('<section id="the-big-step"><a href="../index.html#nothing">4</a><a href="#The-big-step">5</a><h2 id="ranking">01 Ranking</h2><a href="#01-Ranking">6</a></section>')
+    (tmp_path / "index.html").write_text(
+        '<h2 id="a-heading-x">A</h2><a href="nbs/01.ipynb#The-big:-step">1</a><a href="LICENSE">2</a><a '
+        'href="nowhere.md">3</a>'
+    )
+    (tmp_path / "nbs" / "01.html").write_text(
+        '<section id="the-big-step"><a href="../index.html#nothing">4</a><a href="#The-big-step">5</a><h2 '
+        'id="ranking">01 Ranking</h2><a href="#01-Ranking">6</a></section>'
+    )
     assert links.mend(tmp_path) == ["index.html: nowhere.md", "nbs/01.html: ../index.html#nothing (no such heading)"]
     text = (tmp_path / "index.html").read_text()
     assert 'href="nbs/01.html#the-big-step"' in text and "/blob/main/LICENSE" in text
@@ -176,17 +218,31 @@ def test_dead_links_are_mended_or_named(tmp_path):
 def test_a_player_replaces_its_still_picture():
     from quarto_filter import with_noscript
 
-    still = {"output_type": "display_data", "data": {"image/png": "QUJD"}, "metadata": {"image/png": {"alt": "a curve (still picture at tau = 1)"}}}
-    player = {"output_type": "display_data", "data": {"text/html": ['<figure class="player">\n', "</figure>"]}, "metadata": {}}
+    still = {
+        "output_type": "display_data",
+        "data": {"image/png": "QUJD"},
+        "metadata": {"image/png": {"alt": "a curve (still picture at tau = 1)"}},
+    }
+    player = {
+        "output_type": "display_data",
+        "data": {"text/html": ['<figure class="player">\n', "</figure>"]},
+        "metadata": {},
+    }
     out, = with_noscript([still, player])
-    assert out["data"]["text/html"].endswith('<noscript><img src="data:image/png;base64,QUJD" alt="a curve (still picture at tau = 1)"></noscript>')
+    assert out["data"]["text/html"].endswith(
+        '<noscript><img src="data:image/png;base64,QUJD" alt="a curve (still picture at tau = 1)"></noscript>'
+    )
     assert with_noscript([still]) == [still]
 
 
 def test_imports_are_folded_and_work_is_not():
     from quarto_filter import only_prepares
 
-    assert only_prepares("import torch\nfrom a import b\n\nuse_style()\ntorch.manual_seed(0);") and not only_prepares("import torch\nx = torch.ones(1)") and not only_prepares("%pip install x")
+    assert (
+        only_prepares("import torch\nfrom a import b\n\nuse_style()\ntorch.manual_seed(0);")
+        and not only_prepares("import torch\nx = torch.ones(1)")
+        and not only_prepares("%pip install x")
+    )
 
 
 def test_long_cells_of_the_library_are_folded_under_their_names_from_lesson_10_on():
@@ -204,7 +260,9 @@ def test_long_cells_of_the_library_are_folded_under_their_names_from_lesson_10_o
 
 
 def test_formulas_become_mathml():
-    assert "𝒢" in pages.formula(r"\mathcal G", "inline") and 'mathvariant="normal">&#x003A9;' in pages.formula(r"\Omega", "inline")
+    assert "𝒢" in pages.formula(r"\mathcal G", "inline") and 'mathvariant="normal">&#x003A9;' in pages.formula(
+        r"\Omega", "inline"
+    )
     assert pages.formula(r"\begin{aligned}a&=b\\c&=d\end{aligned}", "block").count("<mtr>") == 2
 
 
@@ -215,13 +273,20 @@ def test_the_check_of_a_built_site_sees_what_a_reader_trips_over():
     assert site_check.check_page("nbs/01_ranking.html", block("\n".join(lines)), rendered) == []
     lost, = site_check.check_page("nbs/01_ranking.html", block("".join(lines)), rendered)
     assert "line ends" in lost
-    for bad, word in ((block("#| export\nx = 1"), "#| export"), ("<p>::: {.cell}</p>", ":::"), ('<a href="nbs/01_ranking.ipynb#x">1</a>', "page of this site")):
+    for bad, word in (
+        (block("#| export\nx = 1"), "#| export"),
+        ("<p>::: {.cell}</p>", ":::"),
+        ('<a href="nbs/01_ranking.ipynb#x">1</a>', "page of this site"),
+    ):
         line, = site_check.check_page("index.html", bad, rendered)
         assert word in line
-    assert site_check.check_page("index.html", '<a href="https://a.b/nbs/01_ranking.ipynb">1</a><p>fine</p>', rendered) == []
+    assert (
+        site_check.check_page("index.html", '<a href="https://a.b/nbs/01_ranking.ipynb">1</a><p>fine</p>', rendered)
+        == []
+    )
 
 
-# --- the pages -----------------------------------------------------------------------------------------------------------------------
+# --- the pages ------------------------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
@@ -235,7 +300,9 @@ def site(tmp_path_factory):
         if not dead.exists():
             api.write()
             dead.write_text(json.dumps(pages.build(folder)))
-    assert [line for line in json.loads(dead.read_text()) if not any(p in line for p in PROMISED)] == [], "every link and every anchor leads somewhere"
+    assert [line for line in json.loads(dead.read_text()) if not any(p in line for p in PROMISED)] == [], (
+        "every link and every anchor leads somewhere"
+    )
     return folder
 
 
@@ -278,7 +345,9 @@ def test_pages_are_built_whole(site):
         assert len(text) < 3_000_000, f"{href} is {len(text)} bytes"
         assert text.count("<h1") == 1, f"{href} has {text.count('<h1')} main headings"
         for word in ("export", "default_exp", "hide", "fig-alt", "code-fold"):
-            assert f"#| {word}" not in text.replace("<code>#| export</code>", "").replace("<code>#| default_exp</code>", ""), f"{href} shows the directive {word}"
+            assert f"#| {word}" not in text.replace("<code>#| export</code>", "").replace(
+                "<code>#| default_exp</code>", ""
+            ), f"{href} shows the directive {word}"
         assert 'class="tex"' not in text, f"{href} has a formula that could not be converted"
 
 
@@ -288,8 +357,18 @@ def test_page_works_on_a_phone(browser, address, axe, href):
     assert site_check.look(browser, address, href, 390, "light", axe)[0] == []
 
 
-TEN = ["index.html", "nbs/00_why.html", "nbs/01_ranking.html", "nbs/03_smooth_ap.html", "nbs/05_blackbox.html", "nbs/20_reproduction.html",
-       "docs/start.html", "docs/benchmarks.html", "docs/reproduction.html", "docs/api/losses-smooth.html"]
+TEN = [
+    "index.html",
+    "nbs/00_why.html",
+    "nbs/01_ranking.html",
+    "nbs/03_smooth_ap.html",
+    "nbs/05_blackbox.html",
+    "nbs/20_reproduction.html",
+    "docs/start.html",
+    "docs/benchmarks.html",
+    "docs/reproduction.html",
+    "docs/api/losses-smooth.html",
+]
 
 
 @pytest.mark.browser
@@ -320,24 +399,33 @@ def moves(tab, player):
         bar.focus()
         tab.keyboard.press("End" if value != last else "Home")
         assert bar.input_value() != value and _shown(player) != before, "the slider moved and the frame did not"
-        assert bar.get_attribute("aria-valuetext") == player.locator("output").first.inner_text() or player.locator("output").count() > 1
+        assert (
+            bar.get_attribute("aria-valuetext") == player.locator("output").first.inner_text()
+            or player.locator("output").count() > 1
+        )
 
 
 def lab_moves(tab, lab):
     "Every slider of RankLab changes what it draws or says."
     for bar in lab.locator("input[type=range]:visible:enabled").all():
-        value, before = bar.input_value(), lab.evaluate("e => e.innerText + [...e.querySelectorAll('svg')].map(s => s.outerHTML).join('')")
+        value, before = (
+            bar.input_value(),
+            lab.evaluate("e => e.innerText + [...e.querySelectorAll('svg')].map(s => s.outerHTML).join('')"),
+        )
         bar.focus()
         tab.keyboard.press("End" if value != bar.get_attribute("max") else "Home")
-        tab.wait_for_function("([e, old]) => e.innerText + [...e.querySelectorAll('svg')].map(s => s.outerHTML).join('') !== old",
-                              arg=[lab.element_handle(), before], timeout=10_000)
+        tab.wait_for_function(
+            "([e, old]) => e.innerText + [...e.querySelectorAll('svg')].map(s => s.outerHTML).join('') !== old",
+            arg=[lab.element_handle(), before],
+            timeout=10_000,
+        )
         assert bar.input_value() != value
 
 
 def _shown(player):
     "The frame that can be seen."
     return player.evaluate("""figure => [...figure.querySelectorAll('.frame, svg, canvas')]
-        .filter(f => f.getClientRects().length && !f.parentElement.closest('.frame svg')).map(f => f.outerHTML).join('')""")
+        .filter(f => f.getClientRects().length && !f.parentElement.closest('.frame svg')).map(f => f.outerHTML).join('')""")  # noqa: E501
 
 
 @pytest.mark.browser

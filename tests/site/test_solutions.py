@@ -1,4 +1,6 @@
-"""The pages with solutions: the problem sets' page is what the source notebooks give, and every line of the lessons' page gives what it says."""
+"""The pages with solutions: the problem sets' page is what the source notebooks give, and every line of the lessons'
+page gives what it says.
+"""
 
 import doctest
 import re
@@ -42,8 +44,14 @@ def test_lesson_solutions_say_what_they_print(text):
 def test_every_exercise_of_a_lesson_is_answered(text):
     number = text[3:].split()[0]
     lesson, = (ROOT / "nbs").glob(f"{number}_*.ipynb")
-    exercises = "\n".join(c.source for c in nbformat.read(lesson, as_version=4).cells if c.cell_type == "markdown" and "## Exercises" in c.source)
+    exercises = "\n".join(
+        c.source
+        for c in nbformat.read(lesson, as_version=4).cells
+        if c.cell_type == "markdown" and "## Exercises" in c.source
+    )
     asked = re.split(r"(?m)^## Exercises", exercises)[1].split("\n## ")[0].split("<summary>Hints")[0]
     assert len(re.findall(r"(?m)^\**\d\.", asked)) == len(re.findall(r"(?m)^\*\*\d\.", text)), f"lesson {number}"
     title = text.split("\n")[0][3:]
-    assert f"(../docs/lesson_solutions.md#{title.replace(' ', '-')})" in exercises, f"lesson {number} does not lead to its answers"
+    assert f"(../docs/lesson_solutions.md#{title.replace(' ', '-')})" in exercises, (
+        f"lesson {number} does not lead to its answers"
+    )

@@ -1,4 +1,6 @@
-"What people write, notebooks and Markdown pages, reads alike in JupyterLab, on GitHub, in Colab and on the site, and its links lead somewhere."
+"""What people write, notebooks and Markdown pages, reads alike in JupyterLab, on GitHub, in Colab and on the site, and
+its links lead somewhere.
+"""
 
 import json
 import re
@@ -26,9 +28,18 @@ def prose_of(source: str) -> list[str]:
 
 
 def anchors(path: Path) -> set[str]:
-    "What a link to a heading may say: JupyterLab's name or GitHub's; the built site makes both its own (tools/links.py)."
-    prose = "\n".join(CODE.sub(lambda m: m[0] if m[0][:3] != "```" else "", text) for text in prose_of(path.relative_to(ROOT).as_posix()))
-    headings = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", line.lstrip("#").strip()) for line in prose.splitlines() if line.startswith("#")]
+    """What a link to a heading may say: JupyterLab's name or GitHub's; the built site makes both its own
+    (tools/links.py).
+    """
+    prose = "\n".join(
+        CODE.sub(lambda m: m[0] if m[0][:3] != "```" else "", text)
+        for text in prose_of(path.relative_to(ROOT).as_posix())
+    )
+    headings = [
+        re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", line.lstrip("#").strip())
+        for line in prose.splitlines()
+        if line.startswith("#")
+    ]
     slugs = {re.sub(r"[^\w\- ]", "", h.replace("`", "").lower()).replace(" ", "-") for h in headings}
     return slugs | {h.replace(" ", "-") for h in headings}
 
@@ -56,13 +67,17 @@ def test_pictures_say_what_they_show(source):
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_syntax_is_that_of_every_viewer(source):
-    "Pandoc reads `$ x$` and `$x $` as text; fenced divs, callouts and @fig-references are Quarto's alone, alerts GitHub's."
+    """Pandoc reads `$ x$` and `$x $` as text; fenced divs, callouts and @fig-references are Quarto's alone, alerts
+    GitHub's.
+    """
     for text in prose_of(source):
         plain = re.sub(r"\$\$.*?\$\$", " ", CODE.sub(" ", text), flags=re.S)
         for found in re.findall(r"(?<![\\$])\$([^$\n]+)(?<!\\)\$", plain):
             assert found == found.strip(), f"{source}: ${found}$ has a space inside its dollar"
         plain = re.sub(r"\$[^$\n]*\$", " ", plain)
-        assert ":::" not in plain and not re.search(r"(?<![\w`])@(?:fig|tbl|eq|sec)-", plain), f"{source} uses Quarto's own syntax"
+        assert ":::" not in plain and not re.search(r"(?<![\w`])@(?:fig|tbl|eq|sec)-", plain), (
+            f"{source} uses Quarto's own syntax"
+        )
         assert not re.search(r"^> \[!", plain, re.M), f"{source} uses GitHub's own alerts"
         assert plain.count("<details") == plain.count("</details>"), f"{source} leaves a folded hint open"
     whole = "\n".join(CODE.sub(" ", text) for text in prose_of(source))
@@ -72,12 +87,22 @@ def test_syntax_is_that_of_every_viewer(source):
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_lists_tables_and_headings_stand_apart(source):
-    "Pandoc, which Quarto uses, reads a list, a table or a heading only after an empty line; the other viewers are not so strict."
+    """Pandoc, which Quarto uses, reads a list, a table or a heading only after an empty line; the other viewers are
+    not so strict.
+    """
     for text in prose_of(source):
         text = re.sub(r"(?ms)^```.*?^```|<!--.*?-->", "\n", text)
         lines = text.splitlines()
         for before, line in zip(lines, lines[1:]):
             new = {"list": r"([-*+]|\d+[.)]) \S", "table": r"\|", "heading": r"#{1,6} "}
             for kind, pattern in new.items():
-                continues = re.match(r"\s*([-*+]|\d+[.)]) |\s{2,}\S|\s*>", before) or before.startswith("#") if kind == "list" else before.startswith("|") if kind == "table" else False
-                assert not (re.match(pattern, line) and before.strip() and not continues), f"{source}: a {kind} needs an empty line before {line[:60]!r}"
+                continues = (
+                    re.match(r"\s*([-*+]|\d+[.)]) |\s{2,}\S|\s*>", before) or before.startswith("#")
+                    if kind == "list"
+                    else before.startswith("|")
+                    if kind == "table"
+                    else False
+                )
+                assert not (re.match(pattern, line) and before.strip() and not continues), (
+                    f"{source}: a {kind} needs an empty line before {line[:60]!r}"
+                )

@@ -22,9 +22,15 @@ def test_every_experiment_loads_and_round_trips(name):
 def test_a_file_loads_too(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text("seed = 7\n[optim]\nlr = 1\n")
-    experiment = load_experiment(str(path), ["optim.steps=12", "model.backbone=resnet18", "evaluate.metrics=['mAP']", "loss.tau=0.02"])
+    experiment = load_experiment(
+        str(path), ["optim.steps=12", "model.backbone=resnet18", "evaluate.metrics=['mAP']", "loss.tau=0.02"]
+    )
     assert (experiment.name, experiment.seed, experiment.optim.lr, experiment.optim.steps) == ("mine", 7, 1.0, 12)
-    assert experiment.model.backbone == "resnet18" and experiment.evaluate.metrics == ["mAP"] and experiment.loss["tau"] == 0.02
+    assert (
+        experiment.model.backbone == "resnet18"
+        and experiment.evaluate.metrics == ["mAP"]
+        and experiment.loss["tau"] == 0.02
+    )
 
 
 @pytest.mark.parametrize("values, says", [

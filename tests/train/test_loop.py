@@ -59,7 +59,11 @@ def equal(a, b):
 
 def test_rate_climbs_then_falls():
     rates = [loop.rate_at(s, 100, 10) for s in range(100)]
-    assert all(0 < r <= 1 for r in rates) and rates[:10] == sorted(rates[:10]) and rates[10:] == sorted(rates[10:], reverse=True)
+    assert (
+        all(0 < r <= 1 for r in rates)
+        and rates[:10] == sorted(rates[:10])
+        and rates[10:] == sorted(rates[10:], reverse=True)
+    )
     assert rates[10] == 1 and rates[-1] < .001 and loop.rate_at(99, 100, 0, "constant") == 1
 
 
@@ -81,7 +85,9 @@ def test_resume_gives_the_same_bits(tmp_path, stop):
     resumed = started(tmp_path / "half")
     assert resumed.resume() and resumed.step == stop - stop % 4
     assert equal(whole, run_all(resumed))
-    whole_log, resumed_log = ({r["step"]: (r["loss"], r["lr"]) for r in T.read_log(tmp_path / n)} for n in ("whole", "half"))
+    whole_log, resumed_log = (
+        {r["step"]: (r["loss"], r["lr"]) for r in T.read_log(tmp_path / n)} for n in ("whole", "half")
+    )
     assert resumed_log and all(whole_log[step] == resumed_log[step] for step in resumed_log)
 
 
@@ -111,7 +117,8 @@ def test_log_is_never_half_rewritten(tmp_path, monkeypatch):
     "A run killed while it forgets lines keeps the old ones."
     run_all(started(tmp_path / "run"))
     before = T.read_log(tmp_path / "run")
-    monkeypatch.setattr(checkpoints.os, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))  # as late as a kill can come
+    # as late as a kill can come
+    monkeypatch.setattr(checkpoints.os, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         RunLog(tmp_path / "run", step=4, tensorboard=False)
     assert T.read_log(tmp_path / "run") == before
@@ -208,7 +215,9 @@ def test_another_experiment_in_the_folder(tmp_path):
     T.open_run(tmp_path / "run", tiny(optim__lr=0.01), fresh=True)
 
 
-@pytest.mark.parametrize("kind, says", [("file", "is a file"), ("foreign", "holds no run"), ("forbidden", "cannot be written")])
+@pytest.mark.parametrize(
+    "kind, says", [("file", "is a file"), ("foreign", "holds no run"), ("forbidden", "cannot be written")]
+)
 def test_places_that_cannot_hold_a_run(tmp_path, kind, says):
     path = tmp_path / "run"
     if kind == "file":
@@ -237,8 +246,15 @@ def test_one_class_is_refused_before_any_work(tmp_path, monkeypatch):
         started(tmp_path / "run")
 
 
-@pytest.mark.parametrize("loss, says", [({"name": "smoth_ap"}, "did you mean 'smooth_ap'"), ({"name": "smooth_ap", "tua": 1.0}, "did you mean 'tau'"),
-                                        ({"name": "smooth_ap", "tau": 0.0}, "tau must be"), ({"name": "smooth_ap", "tau": -1.0}, "tau must be")])
+@pytest.mark.parametrize(
+    "loss, says",
+    [
+        ({"name": "smoth_ap"}, "did you mean 'smooth_ap'"),
+        ({"name": "smooth_ap", "tua": 1.0}, "did you mean 'tau'"),
+        ({"name": "smooth_ap", "tau": 0.0}, "tau must be"),
+        ({"name": "smooth_ap", "tau": -1.0}, "tau must be"),
+    ],
+)
 def test_losses_that_cannot_be_had(loss, says):
     with pytest.raises(ConfigError, match=says):
         loss_from_config(loss)
@@ -313,8 +329,13 @@ def test_kill_9_and_resume_to_the_same_numbers(tmp_path):
     "Killed without warning at ten random moments, started again each time: the end is the same to the bit."
     targets = sorted(random.Random(0).sample(range(1, 59), 10))
     code = DRIVER.format(tests=[str(ROOT / "tests"), str(ROOT / "tests" / "train")])
-    start = lambda run: subprocess.Popen([sys.executable, "-c", code, str(run)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                         env={**os.environ, "PYTHONPATH": str(ROOT)})
+    start = lambda run: subprocess.Popen(
+        [sys.executable, "-c", code, str(run)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     whole = start(tmp_path / "whole")
     assert whole.wait(timeout=240) == 0, whole.stderr.read().decode()
     killed = 0
@@ -366,19 +387,26 @@ def test_every_loss_trains_and_resumes(tmp_path, name):
 def test_step_schedule_and_floor():
     rates = [loop.rate_at(s, 10, 0, "step", milestones=(4, 8), gamma=0.3) for s in range(10)]
     assert rates == [1.0] * 4 + [0.3] * 4 + [0.3 ** 2] * 2
-    assert loop.rate_at(100, 100, floor=0.1) == pytest.approx(0.1) and loop.rate_at(50, 100, floor=0.1) == pytest.approx(0.55)
+    assert loop.rate_at(100, 100, floor=0.1) == pytest.approx(0.1) and loop.rate_at(
+        50, 100, floor=0.1
+    ) == pytest.approx(0.55)
 
 
 def test_epochs_count_steps():
-    times = loop.timetable(tiny(optim__epochs=5, optim__warmup=1, optim__head_warmup=2, optim__milestones=[3, 4]).optim, 1, batches=7)
+    times = loop.timetable(
+        tiny(optim__epochs=5, optim__warmup=1, optim__head_warmup=2, optim__milestones=[3, 4]).optim, 1, batches=7
+    )
     assert times == loop.Timetable(35, 7, 14, (21, 28), 7)
     assert loop.timetable(tiny().optim, 0, batches=7) == loop.Timetable(10, 2, 0, (), 0)
-    assert times.share(13, tiny().optim) == times.share(14, tiny().optim)  # the schedule stands still while the head warms up
+    # the schedule stands still while the head warms up
+    assert times.share(13, tiny().optim) == times.share(14, tiny().optim)
 
 
 def test_head_warmup_leaves_the_backbone_alone(tmp_path):
     training = started(tmp_path / "run", tiny(optim__head_warmup=3, optim__warmup=0))
-    before = {k: v.clone() for k, v in training.model.state_dict().items() if "running" not in k and "num_batches" not in k}
+    before = {
+        k: v.clone() for k, v in training.model.state_dict().items() if "running" not in k and "num_batches" not in k
+    }
     moved = []
     for _ in range(4):
         T.advance(training, *training.fetch(training.step)[:2])
@@ -392,18 +420,29 @@ def test_proxies_have_their_own_optimiser(tmp_path):
     training = started(tmp_path / "run", experiment)
     assert [type(o).__name__ for o in training.optimizers] == ["AdamW", "SGD"]
     (group,) = training.optimizers[1].param_groups
-    assert group["peak_lr"] == 10.0 and group["weight_decay"] == 0 and [id(p) for p in group["params"]] == [id(p) for p in training.loss.parameters()]
+    assert (
+        group["peak_lr"] == 10.0
+        and group["weight_decay"] == 0
+        and [id(p) for p in group["params"]] == [id(p) for p in training.loss.parameters()]
+    )
     before = [p.clone() for p in training.loss.parameters()]
     T.advance(training, *training.fetch(0)[:2])
     assert not any(torch.equal(a, b) for a, b in zip(before, training.loss.parameters()))
     training.save()
     again = started(tmp_path / "run", experiment)
-    assert again.resume() and all(torch.equal(a, b) for a, b in zip(training.loss.parameters(), again.loss.parameters()))
+    assert again.resume() and all(
+        torch.equal(a, b) for a, b in zip(training.loss.parameters(), again.loss.parameters())
+    )
 
 
 def test_decay_of_scales_and_biases():
     model = ToyNet(tiny().model)
-    of = lambda decay: {g["name"] + str(i): g["weight_decay"] for i, g in enumerate(optimizers_for(model, torch.nn.Identity(), tiny(optim__decay=decay).optim)[0].param_groups)}
+    of = lambda decay: {
+        g["name"] + str(i): g["weight_decay"]
+        for i, g in enumerate(
+            optimizers_for(model, torch.nn.Identity(), tiny(optim__decay=decay).optim)[0].param_groups
+        )
+    }
     assert sorted(set(of("weights").values())) == [0, 1e-4] and set(of("all").values()) == {1e-4}
 
 
@@ -433,7 +472,11 @@ def test_gradient_caching_is_refused_with_live_batch_norm(tmp_path):
 
 
 def test_weighted_losses_with_memory_train_and_resume(tmp_path):
-    experiment = tiny(loss={"terms": [{"name": "smooth_ap", "tau": 0.05, "weight": 0.7}, {"name": "cluster", "weight": 0.3}]}, memory__size=30, memory__start=2)
+    experiment = tiny(
+        loss={"terms": [{"name": "smooth_ap", "tau": 0.05, "weight": 0.7}, {"name": "cluster", "weight": 0.3}]},
+        memory__size=30,
+        memory__start=2,
+    )
     whole = started(tmp_path / "whole", experiment)
     run_all(whole)
     assert whole.loss.losses[0].filled == 30
@@ -443,7 +486,9 @@ def test_weighted_losses_with_memory_train_and_resume(tmp_path):
     half.save()
     resumed = started(tmp_path / "half", experiment)
     assert resumed.resume() and resumed.loss.losses[0].filled == 30
-    assert equal(whole.model.state_dict(), run_all(resumed)) and equal(whole.loss.state_dict(), resumed.loss.state_dict())
+    assert equal(whole.model.state_dict(), run_all(resumed)) and equal(
+        whole.loss.state_dict(), resumed.loss.state_dict()
+    )
 
 
 def test_memory_waits_for_its_start(tmp_path):
@@ -468,7 +513,11 @@ def test_the_best_weights_are_kept(tmp_path, monkeypatch):
     training.held_out = [("validation", lambda rows: measure())]
     T.fit(training, progress=False, tensorboard=False)
     facts = T.finish(training)
-    assert training.step == 10 and facts["weights"] == {"step": 4, "why": "the best mAP on held-out training classes", "value": .5}
+    assert training.step == 10 and facts["weights"] == {
+        "step": 4,
+        "why": "the best mAP on held-out training classes",
+        "value": 0.5,
+    }
     assert equal(load_file(training.run / "model.safetensors"), weights[4])
     assert (training.run / "validation.csv").read_text().splitlines()[:3] == ["step,mAP", "2,0.1", "4,0.5"]
 
@@ -502,7 +551,9 @@ def test_validation_classes_are_not_trained_on(tmp_path, monkeypatch):
 def test_choosing_on_the_test_set_says_so(tmp_path, monkeypatch):
     from smoothap_nb.data.protocols import Protocol
 
-    monkeypatch.setattr("smoothap_nb.data.datasets.load_protocols", lambda name, root, data: [Protocol("test", ToyData("test"))])
+    monkeypatch.setattr(
+        "smoothap_nb.data.datasets.load_protocols", lambda name, root, data: [Protocol("test", ToyData("test"))]
+    )
     training = started(tmp_path / "run", tiny(validate={"every": 5, "as_paper": True}))
     T.fit(training, progress=False, tensorboard=False)
     assert "TEST set" in T.finish(training)["weights"]["why"]
@@ -522,12 +573,21 @@ def test_what_cannot_change_a_number(tmp_path):
     keys = lambda a, b: [key for key, _, _ in differences(tiny(**a), tiny(**b))]
     frozen = {"model__batch_norm": "frozen_statistics"}
     assert keys(frozen, {**frozen, "batch__micro": 4}) == [] and keys({}, {"batch__micro": 4}) == ["batch.micro"]
-    assert keys({}, {"data__cache": "c"}) == [] and keys({}, {"data__cache": "c", "data__cache_side": 256}) == ["data.cache", "data.cache_side"]
+    assert keys({}, {"data__cache": "c"}) == [] and keys({}, {"data__cache": "c", "data__cache_side": 256}) == [
+        "data.cache",
+        "data.cache_side",
+    ]
     for name, content in (("a", b"1"), ("b", b"1"), ("c", b"2")):
         (tmp_path / name).write_bytes(content)
     weights = lambda name: {"model__weights": str(tmp_path / name)}
-    assert keys(weights("a"), weights("b")) == [] and keys(weights("a"), weights("c")) == ["model.weights"] and keys({}, weights("a")) == ["model.weights"]
-    assert keys({}, {"data__workers": 7, "evaluate__batch": 3, "checkpoint_minutes": 1.0, "name": "other"}) == [] and keys({}, {"optim__lr": 0.5}) == ["optim.lr"]
+    assert (
+        keys(weights("a"), weights("b")) == []
+        and keys(weights("a"), weights("c")) == ["model.weights"]
+        and keys({}, weights("a")) == ["model.weights"]
+    )
+    assert keys(
+        {}, {"data__workers": 7, "evaluate__batch": 3, "checkpoint_minutes": 1.0, "name": "other"}
+    ) == [] and keys({}, {"optim__lr": 0.5}) == ["optim.lr"]
     T.open_run(tmp_path / "run", tiny(**frozen))
     T.open_run(tmp_path / "run", tiny(**frozen, batch__micro=4))  # what the out-of-memory message asks for
 
@@ -543,7 +603,9 @@ def test_checkpoints_by_the_clock(tmp_path, monkeypatch):
     monkeypatch.setattr("smoothap_nb.train.state.time.monotonic", lambda: float(next(now)))
     training = started(tmp_path / "run", tiny(checkpoint_every=0, checkpoint_minutes=1.0, log_every=1))
     saved = []
-    monkeypatch.setattr("smoothap_nb.train.state.save_checkpoint", lambda folder, step, tensors, state: saved.append(step))
+    monkeypatch.setattr(
+        "smoothap_nb.train.state.save_checkpoint", lambda folder, step, tensors, state: saved.append(step)
+    )
     T.fit(training, progress=False, tensorboard=False)
     assert saved == [0, 2, 4, 6, 8, 10]
 
@@ -555,7 +617,12 @@ def test_bfloat16_only_where_the_card_computes_in_it(monkeypatch):
 
 
 def test_groups_end_at_floors_of_their_own(tmp_path):
-    training = started(tmp_path / "run", tiny(loss={"name": "cluster"}, optim__floor=0.1, optim__head_floor=0.05, optim__proxy_floor=0.01, optim__warmup=0))
+    training = started(
+        tmp_path / "run",
+        tiny(
+            loss={"name": "cluster"}, optim__floor=0.1, optim__head_floor=0.05, optim__proxy_floor=0.01, optim__warmup=0
+        ),
+    )
     loop.set_rates(training.optimizers, lambda floor: training.times.share(10, training.experiment.optim, floor))
     ends = {group["name"]: group["lr"] / group["peak_lr"] for group in training.optimizers[0].param_groups}
     assert ends == pytest.approx({"backbone": 0.1, "head": 0.05, "proxies": 0.01})
@@ -565,8 +632,11 @@ def test_out_of_memory_names_the_setting(tmp_path, monkeypatch):
     def full(training, images, labels):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
-    for changes, says in (({}, "batch.classes=2.*frozen_statistics.*batch.micro=3"), ({"model__batch_norm": "frozen"}, "batch.micro=6"),
-                          ({"model__batch_norm": "frozen", "batch__micro": 5}, "batch.micro=2")):
+    for changes, says in (
+        ({}, "batch.classes=2.*frozen_statistics.*batch.micro=3"),
+        ({"model__batch_norm": "frozen"}, "batch.micro=6"),
+        ({"model__batch_norm": "frozen", "batch__micro": 5}, "batch.micro=2"),
+    ):
         training = started(tmp_path / says[-1] , tiny(**changes))
         monkeypatch.setattr(loop, "advance", full)
         with pytest.raises(T.RunError, match=f"(?s)out of memory.*{says}"):
@@ -598,11 +668,19 @@ for name, changes in json.loads({cases!r}).items():
     if engine.is_main_process: save_file({{**t.model.state_dict(), **{{"loss." + k: v for k, v in t.loss.state_dict().items()}}, "rows": rows}}, run / "end.safetensors")
     engine.wait_for_everyone()
 t.close()
-"""
+"""  # noqa: E501
 
 
 def frozen_tiny(**changes):
-    return tiny(**{"model__batch_norm": "frozen_statistics", "optim__steps": 4, "optim__optimizer": "sgd", "batch__classes": 3, **changes})
+    return tiny(
+        **{
+            "model__batch_norm": "frozen_statistics",
+            "optim__steps": 4,
+            "optim__optimizer": "sgd",
+            "batch__classes": 3,
+            **changes,
+        }
+    )
 
 
 def test_two_processes_equal_one(tmp_path, monkeypatch):
@@ -610,22 +688,49 @@ def test_two_processes_equal_one(tmp_path, monkeypatch):
     cases = {name: {"loss": {"name": name}} for name in sorted(LOSSES)}
     cases["noisy"] = {"loss": {"name": "blackbox_ap", "noise": True}}
     cases["cached"] = {"batch__micro": 2}
-    cases["mixed"] = {"loss": {"terms": [{"name": "smooth_ap", "weight": 0.5}, {"name": "cluster"}]}, "memory__size": 20}
+    cases["mixed"] = {
+        "loss": {"terms": [{"name": "smooth_ap", "weight": 0.5}, {"name": "cluster"}]},
+        "memory__size": 20,
+    }
     cases["looked"] = {"validate": {"every": 2}}
-    (tmp_path / "program.py").write_text(TOGETHER.format(tests=[str(ROOT / "tests"), str(ROOT / "tests" / "train")], cases=json.dumps(cases), out=str(tmp_path)))
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(tmp_path / "program.py")], cwd=ROOT,
-                          capture_output=True, text=True, timeout=400, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
+    (tmp_path / "program.py").write_text(
+        TOGETHER.format(
+            tests=[str(ROOT / "tests"), str(ROOT / "tests" / "train")], cases=json.dumps(cases), out=str(tmp_path)
+        )
+    )
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node=2",
+            str(tmp_path / "program.py"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     for name, changes in cases.items():
         if name == "noisy":
             continue  # its draws follow from the step only with several processes
-        alone = T.prepare(frozen_tiny(**changes), T.open_run(tmp_path / f"{name}-alone", frozen_tiny(**changes)), torch.device("cpu"))
+        alone = T.prepare(
+            frozen_tiny(**changes), T.open_run(tmp_path / f"{name}-alone", frozen_tiny(**changes)), torch.device("cpu")
+        )
         run_all(alone)
-        state, end = alone.model.state_dict() | {f"loss.{k}": v for k, v in alone.loss.state_dict().items()}, load_file(tmp_path / name / "end.safetensors")
+        state, end = (
+            alone.model.state_dict() | {f"loss.{k}": v for k, v in alone.loss.state_dict().items()},
+            load_file(tmp_path / name / "end.safetensors"),
+        )
         rows = end.pop("rows")
         assert state.keys() == end.keys(), name
         for key in state:
-            torch.testing.assert_close(end[key], state[key], rtol=1e-4, atol=1e-6, msg=lambda m, key=key: f"{name} {key}: {m}")
+            torch.testing.assert_close(
+                end[key], state[key], rtol=1e-4, atol=1e-6, msg=lambda m, key=key: f"{name} {key}: {m}"
+            )
         torch.testing.assert_close(rows, T.embed(alone.model, alone.data, progress=False), rtol=1e-4, atol=1e-5)
 
 

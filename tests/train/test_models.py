@@ -48,7 +48,9 @@ def test_every_pooling_trains(pool):
     assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
 
 
-@pytest.mark.parametrize("kind, moves, trains", [("live", True, True), ("frozen_statistics", False, True), ("frozen", False, False)])
+@pytest.mark.parametrize(
+    "kind, moves, trains", [("live", True, True), ("frozen_statistics", False, True), ("frozen", False, False)]
+)
 def test_batch_norm_modes(kind, moves, trains):
     net = EmbeddingModel(small(batch_norm=kind)).train()
     before = net.backbone.bn1.running_mean.clone()
@@ -82,8 +84,14 @@ def test_weights_in_the_layouts_that_people_keep(tmp_path):
     plain = torchvision.models.resnet18().state_dict()
     bare = {k: v for k, v in plain.items() if not k.startswith("fc.")}
     other = bare | {"fc.weight": torch.zeros(7, 512), "fc.bias": torch.zeros(7)}
-    layouts = {"bare": bare, "other classes": other, "nested": {"epoch": 3, "state_dict": plain}, "wrapped": {f"module.{k}": v for k, v in plain.items()},
-               "both": {"model": {f"module.backbone.{k}": v for k, v in bare.items()}, "step": 1}, "compiled": {f"_orig_mod.{k}": v for k, v in plain.items()}}
+    layouts = {
+        "bare": bare,
+        "other classes": other,
+        "nested": {"epoch": 3, "state_dict": plain},
+        "wrapped": {f"module.{k}": v for k, v in plain.items()},
+        "both": {"model": {f"module.backbone.{k}": v for k, v in bare.items()}, "step": 1},
+        "compiled": {f"_orig_mod.{k}": v for k, v in plain.items()},
+    }
     for name, layout in layouts.items():
         torch.save(layout, tmp_path / "w.pth")
         net = EmbeddingModel(small(stem="imagenet", weights=str(tmp_path / "w.pth")))
@@ -116,7 +124,12 @@ def test_bad_weight_files_are_named(tmp_path):
     (tmp_path / "empty.pth").write_bytes(b"")
     save_file(torchvision.models.resnet34().state_dict(), tmp_path / "other.safetensors")
     torch.save({"a": Evil()}, tmp_path / "evil.pth")
-    for name, says in (("missing.pth", "no file"), ("broken.safetensors", "damaged"), ("empty.pth", "damaged"), ("evil.pth", "more than tensors")):
+    for name, says in (
+        ("missing.pth", "no file"),
+        ("broken.safetensors", "damaged"),
+        ("empty.pth", "damaged"),
+        ("evil.pth", "more than tensors"),
+    ):
         with pytest.raises(ConfigError, match=says):
             EmbeddingModel(small(stem="imagenet", weights=str(tmp_path / name)))
     with pytest.raises(ConfigError, match="does not fit resnet50"):
@@ -136,7 +149,9 @@ def test_imagenet_weights_that_cannot_be_had(monkeypatch, tmp_path):
         EmbeddingModel(small(stem="imagenet", weights="imagenet"))
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV", "I", "F", "I;16"])
+@pytest.mark.parametrize(
+    "mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV", "I", "F", "I;16"]
+)
 @pytest.mark.parametrize("fit", ["crop", "pad"])
 @pytest.mark.parametrize("gray", [True, False])
 def test_pictures_of_every_mode(mode, fit, gray):
@@ -178,7 +193,9 @@ def norms(net):
 
 
 @pytest.mark.parametrize("backbone", ["resnet18", "se_resnet50", "timm/test_resnet", "timm/test_efficientnet"])
-@pytest.mark.parametrize("kind, moves, trains", [("live", True, True), ("frozen_statistics", False, True), ("frozen", False, False)])
+@pytest.mark.parametrize(
+    "kind, moves, trains", [("live", True, True), ("frozen_statistics", False, True), ("frozen", False, False)]
+)
 def test_every_batch_norm_of_every_backbone_obeys(backbone, kind, moves, trains):
     "Also timm's BatchNormAct2d; and again after evaluation."
     net = EmbeddingModel(ModelConfig(backbone=backbone, dim=8, batch_norm=kind)).train()
@@ -207,9 +224,13 @@ def test_names_in_a_checkpoint_stay():
     import torchvision
 
     for name in ("resnet18", "resnet50"):
-        names = {f"backbone.{k}" for k in torchvision.models.get_model(name).state_dict() if not k.startswith("fc.")} | {"head.weight", "head.bias"}
+        names = {
+            f"backbone.{k}" for k in torchvision.models.get_model(name).state_dict() if not k.startswith("fc.")
+        } | {"head.weight", "head.bias"}
         assert set(EmbeddingModel(ModelConfig(backbone=name, dim=4)).state_dict()) == names
-    assert set(EmbeddingModel(ModelConfig(backbone="resnet18", dim=4, pool="gem", layer_norm=True)).state_dict()) - names == {"pool.gem.p"}
+    assert set(
+        EmbeddingModel(ModelConfig(backbone="resnet18", dim=4, pool="gem", layer_norm=True)).state_dict()
+    ) - names == {"pool.gem.p"}
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])
@@ -237,7 +258,9 @@ def test_senet_50_takes_weights_from_a_file(tmp_path):
     assert torch.equal(net.backbone.layer1[0].se.fc1.weight, donor.layer1[0].se.fc1.weight)
 
 
-@pytest.mark.parametrize("name", ["test_resnet", "test_efficientnet", "test_convnext", "test_vit", "swin_tiny_patch4_window7_224"])
+@pytest.mark.parametrize(
+    "name", ["test_resnet", "test_efficientnet", "test_convnext", "test_vit", "swin_tiny_patch4_window7_224"]
+)
 @pytest.mark.parametrize("pool", ["avg", "gem"])
 def test_timm_backbones_embed(name, pool):
     timm = pytest.importorskip("timm")
@@ -275,8 +298,12 @@ def test_timm_weights_from_a_file(tmp_path):
 
 def test_timm_names_and_stems_are_checked(monkeypatch):
     pytest.importorskip("timm")
-    for name, says in (("timm/resnet5O", "timm has no model 'resnet5O': did you mean .*resnet50"), ("timm/zzzzqqqq", "list_models"), ("timm/resnet18.no_such_tag", "tag"),
-                       ("convnext_tiny", "timm/NAME")):
+    for name, says in (
+        ("timm/resnet5O", "timm has no model 'resnet5O': did you mean .*resnet50"),
+        ("timm/zzzzqqqq", "list_models"),
+        ("timm/resnet18.no_such_tag", "tag"),
+        ("convnext_tiny", "timm/NAME"),
+    ):
         with pytest.raises(ConfigError, match=says):
             EmbeddingModel(ModelConfig(backbone=name, dim=4))
     with pytest.raises(ConfigError, match="keeps its own: set model.stem"):
