@@ -146,6 +146,8 @@ from .show.players import explore as explore
 from .show.players import live_figures as live_figures
 from .show.ranklab import rank_lab as rank_lab
 from .show.ranklab import RankLab as RankLab
+from .data.datasets import load_protocols as test_protocols
+from .images import open_rgb as read_photo
 
 __version__: str
 __all__: list[str]
