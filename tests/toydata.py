@@ -5,11 +5,14 @@ import copy
 import numpy as np
 import torch
 
+from smoothap_nb.data.readers import DATASETS
+from smoothap_nb.data.readers.drawn import DrawnInfo
+
 
 class ToyData:
     "Each class is a random pattern, each image the pattern with noise; labels (N, 3) coarse to fine."
 
-    level_names = ("group", "family", "character")
+    level_names, classes_called = ("group", "family", "character"), "characters"
     own_validation = True
 
     def __init__(self, split="train", size=16, strength=1.0, seed=0, root=None, classes=12, images=6):
@@ -44,6 +47,13 @@ class ToyData:
         return (self.images[indices][:, None].float() / 255 + noise).clamp(0, 1), self.labels[indices]
 
 
+class ToyInfo(DrawnInfo):
+    "The registry's line for these pictures."
+
+    def load(self, split="train", root=None, data=None, seed=0):
+        return ToyData(split, data.size)
+
+
 class ToyNet(torch.nn.Module):
     "A network with EmbeddingModel's interface and a few thousand weights, batch norm included."
 
@@ -73,7 +83,7 @@ def use_toys(patch):
     "Let the trainer and its measuring take these in place of real data and networks; `patch` is pytest's MonkeyPatch."
     from smoothap_nb.train import measure, runs, setup
 
-    for module in (setup, measure):
-        patch.setattr(module, "dataset_for", lambda pictures, split, seed=0: ToyData(split, pictures.size))
+    for name in ("glyphs", "toy"):
+        patch.setitem(DATASETS, name, ToyInfo(**vars(DATASETS["glyphs"]) | {"name": name}))
     for module in (setup, measure, runs):
         patch.setattr(module, "EmbeddingModel", ToyNet)

@@ -64,7 +64,7 @@ class Glyphs(PictureSet):
         NotADirectoryError: the root is a file.
     """
 
-    level_names = ("group", "family", "character")
+    level_names, classes_called = ("group", "family", "character"), "characters"
 
     def __init__(self, split: str = "train", size: int = 32, strength: float = 1.0, seed: int = 0, root=None):
         check_choice("split", split, SPLITS)

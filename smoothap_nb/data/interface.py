@@ -39,6 +39,7 @@ class RetrievalDataset(Protocol):
         level_names: what the L levels are called.
         identity: (N,) int64, what each image is; a subset keeps it.
         captions: what each image shows, in words, a sequence of N.
+        classes_called: what a report calls its finest classes, in the plural.
         draw: which draw `dataset[i]` gives; 0 is evaluation's.
     """
 
@@ -48,6 +49,7 @@ class RetrievalDataset(Protocol):
     level_names: tuple[str, ...]
     identity: Tensor
     draw: int
+    classes_called: str
 
     @property
     def captions(self) -> Sequence[str]: ...
@@ -104,6 +106,7 @@ class PictureSet(torch.utils.data.Dataset):
     name: str = "pictures"
     split: str = ""
     draw: int = 0
+    classes_called: str = "classes"
     labels: Tensor
     level_names: tuple[str, ...]
     identity: Tensor

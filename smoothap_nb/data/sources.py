@@ -123,6 +123,8 @@ class DatasetInfo:
         made_of: test, as the counts call it -> the splits it is made of.
         kinds: protocols that can be asked for by `data.protocol`.
         own: pictures of one's own, with no official list to compare with.
+        in_memory: pictures lie in memory, which may be a device's: no files are decoded, and no decoded cache is worth
+            having.
     """
 
     name: str
@@ -143,6 +145,7 @@ class DatasetInfo:
     kinds: tuple[str, ...] = ("default",)
     elsewhere: dict[str, str] = field(default_factory=dict)
     own: bool = False
+    in_memory: bool = False
 
     @property
     def mend(self) -> str:

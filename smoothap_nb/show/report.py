@@ -114,10 +114,7 @@ def _photo_url(picture: Tensor) -> str:
 
 def _caption(data, index: int) -> str:
     "What a picture shows, in words."
-    if hasattr(data, "captions"):
-        return data.captions[index]
-    fine = int(data.labels[index, -1])
-    return str(data.class_names[-1][fine]) if data.class_names else f"class {fine}"
+    return data.captions[index]
 
 
 def _picture(data, index: int, kind: str, text: str) -> Picture:
@@ -265,7 +262,7 @@ def write_report(run, record: dict, shown: dict) -> Path:
     use_style()
     run, trained = Path(run), record["metrics"]["trained"]
     headline = {n: next((m[k] for k in m if k.endswith("mAP")), float("nan")) for n, m in record["metrics"].items()}
-    seconds, what = record["training"].get("seconds"), "characters" if hasattr(shown["data"], "captions") else "classes"
+    seconds, what = record["training"].get("seconds"), shown["data"].classes_called
     against = f"a gallery of {len(shown['answers']):,} others." if "answers" in shown else "all others."
     page = _page(
         "run.html.jinja",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..checks import ConfigError, nearest
+from ..data.readers import dataset_info
 from ..data.settings import BatchConfig, DataConfig
 
 __all__ = [
@@ -262,6 +263,7 @@ def experiment_from_dict(values: dict) -> Experiment:
 
     Raises:
         ConfigError: an unknown key (with the nearest known one), a value of the wrong type or out of range.
+        DatasetError: an unknown data set, with the nearest known one.
     """
     experiment = _fill(Experiment, values, "")
     for key, low, high in RANGES:
@@ -288,15 +290,7 @@ def experiment_from_dict(values: dict) -> Experiment:
         raise ConfigError(
             f"optim.milestones must be whole numbers above 0 in rising order, got {experiment.optim.milestones}"
         )
-    if (
-        experiment.data.name != "glyphs"
-        and not experiment.data.squash
-        and experiment.data.resize < experiment.data.size
-    ):
-        raise ConfigError(
-            f"data.resize ({experiment.data.resize}) must be at least data.size ({experiment.data.size}): the crop is "
-            f"cut from the resized picture"
-        )
+    dataset_info(experiment.data.name).check_settings(experiment.data)
     return experiment
 
 

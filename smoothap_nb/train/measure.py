@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..checks import ConfigError
-from ..data.datasets import Protocol, evaluate_protocols, load_protocols
+from ..data.protocols import Protocol, evaluate_protocols
+from ..data.readers import dataset_info
 from ..data.embedding_files import read_embeddings, read_labels
 from ..metrics.dataset import evaluate
 from ..files import write_atomic
@@ -24,7 +25,6 @@ from .embedding import embed
 from .machine import environment, pick_device, place, threads
 from .models import EmbeddingModel
 from .runs import load_run, read_log
-from .setup import dataset_for
 
 __all__ = [
     "COMPETITORS",
@@ -68,12 +68,8 @@ def protocols_of(experiment) -> list[Protocol]:
     """The protocols of the experiment's data set, with the experiment's metrics and, where it asks for fewer test
     classes, those alone.
     """
-    root, settings = None if experiment.data.root == "none" else experiment.data.root, experiment.evaluate
-    if experiment.data.name == "glyphs":
-        data = dataset_for(experiment.data, "test")
-        protocols = [Protocol("test", data)]
-    else:
-        protocols = load_protocols(experiment.data.name, root, data=experiment.data, seed=experiment.seed)
+    info, settings = dataset_info(experiment.data.name), experiment.evaluate
+    protocols = info.protocols(experiment.data.folder, experiment.data, info.pictures_seed(experiment.seed))
     metrics = tuple(dict.fromkeys([*settings.metrics, "mAP"]))
     few = lambda p: (
         p.queries.subset(images_of_classes(p.queries, settings.classes, experiment.seed))
@@ -112,21 +108,21 @@ def measure(run, progress: bool = True) -> tuple[dict, dict]:
     run = Path(run)
     model, _ = load_run(run)
     experiment = load_experiment(str(run / "experiment.toml"))
-    settings, workers = (
-        experiment.evaluate,
-        1 if experiment.data.name == "glyphs" else experiment.data.workers or threads(),
-    )
-    competitors = {
-        "trained": lambda images: embed(model, images, None, settings.batch, progress, "embedding, trained", workers)
-    }
+    settings, wanted = experiment.evaluate, experiment.data.workers or threads()
+
+    def rows_of(network, what: str):
+        "How a network embeds a data set, with the threads that are worth having for it."
+        return lambda images: embed(
+            network, images, None, settings.batch, progress, f"embedding, {what}", images.workers(wanted)
+        )
+
+    competitors = {"trained": rows_of(model, "trained")}
     if settings.baselines:
         torch.manual_seed(experiment.seed)
         start = place(EmbeddingModel(experiment.model), pick_device()).eval()
         competitors = {
             "raw pixels": lambda images: pixel_embeddings(images, torch.arange(len(images))),
-            "untrained": lambda images: embed(
-                start, images, None, settings.batch, progress, "embedding, untrained", workers
-            ),
+            "untrained": rows_of(start, "untrained"),
         } | competitors
     protocols = protocols_of(experiment)
     metrics, per_query, embeddings, gallery = {}, {}, {}, {}

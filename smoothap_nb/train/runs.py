@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 from tqdm.auto import tqdm
 
-from ..data.transforms import ImageTransform, PhotoTransform
+from ..data.readers import dataset_info
 from ..data.settings import DataConfig
+from ..data.transforms import ImageTransform, PhotoTransform
 from ..files import write_atomic
 from .checkpoints import RunError, read_weights
 from .config import Experiment, load_experiment, to_toml
@@ -169,11 +170,7 @@ def read_log(run: Path) -> list[dict]:
 
 def transform_for(pictures: DataConfig) -> ImageTransform | PhotoTransform:
     "How a user's own picture is prepared for a model that was trained on such pictures."
-    return (
-        ImageTransform(pictures.size, gray=True, fit="pad")
-        if pictures.name == "glyphs"
-        else PhotoTransform.from_config(pictures)
-    )
+    return dataset_info(pictures.name).transform(pictures)
 
 
 def load_run(path, device: torch.device | str | None = None) -> tuple[EmbeddingModel, ImageTransform]:

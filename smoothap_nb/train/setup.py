@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ..checks import ConfigError
+from ..data.readers import dataset_info
 from ..data.sampling import sampler_from_config
 from ..data.settings import BatchConfig, DataConfig
 from .config import Experiment
@@ -29,21 +30,15 @@ def dataset_for(pictures: DataConfig, split: str, seed: int = 0):
 
     Args:
         pictures: the [data] table.
-        split: "train", "val" (Glyphs) or "test".
-        seed: of the training crops.
+        split: "train", "test", or another that the data set has.
+        seed: of the experiment; what it decides of the pictures, the data set says (`DatasetInfo.pictures_seed`).
 
     Returns:
         a data set with `batch(indices, draw)` and `labels` (N, L).
     """
-    root = None if pictures.root == "none" else pictures.root
-    if pictures.name == "glyphs":
-        from ..data.glyphs import Glyphs
-
-        return Glyphs(split, size=pictures.size, strength=pictures.strength, seed=0, root=root)
-    from ..data.datasets import load_dataset
-
-    data = load_dataset(pictures.name, split, root, data=pictures, seed=seed)
-    if split != "train" or pictures.cache == "none":
+    info = dataset_info(pictures.name)
+    data = info.load(split, pictures.folder, pictures, info.pictures_seed(seed))
+    if split != "train" or pictures.cache == "none" or info.in_memory:
         return data
     from ..data.cache import DecodedCache
 
@@ -109,7 +104,7 @@ def prepare(experiment: Experiment, run: Path, device: torch.device | None = Non
     model, forward = _connect(
         model, engine, experiment.optim.compile, device.type == "cuda" and experiment.model.batch_norm == "live"
     )
-    if device.type == "cuda" and experiment.data.name == "glyphs":
+    if device.type == "cuda" and dataset_info(experiment.data.name).in_memory:
         data = data.to(device)  # they are distorted there; photographs are read ahead and copied (`Prefetcher`)
     return Training(
         experiment,

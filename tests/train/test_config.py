@@ -3,11 +3,14 @@
 import tomllib
 
 import pytest
+import torch
 
 from smoothap_nb.checks import ConfigError
+from smoothap_nb.data.interface import DatasetError
 from smoothap_nb.train.config import (
     Experiment, experiment_from_dict, experiment_names, load_experiment, parse_setting, to_toml,
 )
+from smoothap_nb.train.setup import dataset_for
 
 
 @pytest.mark.parametrize("name", experiment_names())
@@ -79,3 +82,19 @@ def test_settings_on_the_command_line():
 def test_defaults_are_a_valid_experiment():
     assert experiment_from_dict({}) == Experiment()
     assert Experiment().model.backbone == "resnet50"
+
+
+def test_the_data_set_says_which_settings_fit():
+    with pytest.raises(DatasetError, match="did you mean 'glyphs'"):
+        experiment_from_dict({"data": {"name": "glyfs"}})
+    with pytest.raises(ConfigError, match="data.resize"):
+        experiment_from_dict({"data": {"name": "cub", "size": 224, "resize": 200}})
+    small = {"size": 96, "resize": 32}  # glyphs are drawn in their size, and never cropped
+    assert experiment_from_dict({"data": {"name": "glyphs"} | small}).data.size == 96
+
+
+def test_glyphs_are_the_same_pictures_for_every_seed_and_need_no_decoded_cache(tmp_path):
+    pictures = experiment_from_dict({"data": {"size": 16, "cache": str(tmp_path / "cache")}}).data
+    one, two = (dataset_for(pictures, "train", seed) for seed in (0, 7))
+    assert torch.equal(one.batch(range(8), 3)[0], two.batch(range(8), 3)[0])
+    assert not (tmp_path / "cache").exists() and one.classes_called == "characters"

@@ -49,4 +49,5 @@ GLYPHS = DrawnInfo(
     "",
     "lesson 10",
     metrics=("mAP", "R@1", "R@10"),
+    in_memory=True,
 )
