@@ -221,7 +221,7 @@ def test_search_training_and_evaluation_see_the_same_pixels(tmp_path, mode):
     import torch
 
     from smoothap_nb import ImageSet, ImageTransform, PhotoTransform
-    from smoothap_nb.retrieval.by_example import open_picture
+    from smoothap_nb.retrieval.folders import open_picture
 
     picture = IN_MODES[mode][0]
     for suffix in ("png", "tif"):

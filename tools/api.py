@@ -20,7 +20,11 @@ from quarto_filter import ROOT, repository
 
 FOLDER = ROOT / "docs" / "api"
 # `search` is too plain a word for the top
-OF_THEIR_MODULE = {"retrieval.by_example": ("search", "embed_folder", "contact_sheet", "list_images", "open_picture")}
+OF_THEIR_MODULE = {
+    "retrieval.by_example": ("search",),
+    "retrieval.folders": ("embed_folder", "list_images", "open_picture"),
+    "retrieval.sheets": ("contact_sheet",),
+}
 # what a subclass fills in for its base: not for callers
 HOOKS = {"extra_repr", "query_losses", "list_losses", "counted_queries"}
 
@@ -308,8 +312,8 @@ def index_page() -> str:
         "# Reference",
         "",
         "Every public name, by module. `from smoothap_nb import ...` gives any of them (those of "
-        "`retrieval.by_example`: `from smoothap_nb.retrieval.by_example import ...`); the module is loaded at first "
-        "use. "
+        "`retrieval`: `from smoothap_nb.retrieval.by_example import search` and the like); the module is loaded at "
+        "first use. "
         "The text is that of the docstrings, so `help(name)` says the same.",
         "",
     ]

@@ -210,7 +210,7 @@ def live_parts_as_html(nb: dict) -> dict:
     """
     cells = []
     for cell in nb["cells"]:
-        live = [o for o in cell.get("outputs", []) if LIVE.search(joined(o.get("data", {}).get("text/html", "")))]
+        live = [o for o in cell.get("outputs", []) if "<script" in joined(o.get("data", {}).get("text/html", ""))]
         cells.append({**cell, "outputs": [o for o in cell["outputs"] if o not in live]} if live else cell)
         for number, o in enumerate(live):
             text = f"````{{=html}}\n{joined(o['data']['text/html'])}\n````\n"

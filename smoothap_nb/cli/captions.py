@@ -50,7 +50,7 @@ def search_text(text: str, run: Path, gallery: Optional[Path], k: int, sheet: Pa
     import torch
 
     from ..data.captions import GlyphCaptions
-    from ..retrieval.by_example import embed_folder
+    from ..retrieval.folders import embed_folder
     from ..retrieval.by_words import search_words, write_sheet
     from ..train.captions import embed_glyphs
     from ..data.transforms import ImageTransform
@@ -76,7 +76,7 @@ def search_text(text: str, run: Path, gallery: Optional[Path], k: int, sheet: Pa
     for place, (row, score) in enumerate(zip(answer.rows, answer.scores), 1):
         say(f"{place:>4}  {score:.4f}  {places[row]}")
     if pictures is None:
-        from ..retrieval.by_example import open_picture
+        from ..retrieval.folders import open_picture
 
         pictures = {row: transform(open_picture(places[row]))[0] for row in answer.rows}
     say(f"contact sheet: {write_sheet(answer, pictures, sheet)}")

@@ -144,6 +144,9 @@ def load_captions(
         with_restval: COCO's 30,504 further training pictures belong to "train", as all recent work has it.
         check: look whether every picture of the list is there.
 
+    Returns:
+        the pictures with their captions.
+
     Raises:
         MissingData: no folder, no list, pictures that are not there (the first are named).
         DatasetError: an unknown name or split, a list that is damaged or contradicts itself, a picture with too few

@@ -58,7 +58,7 @@ def run_detection(
     Raises:
         ConfigError: an experiment that does not fit, or a folder that holds something else.
     """
-    from ..train.checkpoints import write_atomic
+    from ..files import write_atomic
     from ..train.machine import environment
 
     experiment, device = load_detection_experiment(name, settings), device or torch.device("cpu")

@@ -158,6 +158,9 @@ def small_detector(
     Returns:
         torchvision's model: with targets, in training mode, it gives a dict of losses; otherwise a list of dicts of
         boxes, labels and scores.
+
+    Raises:
+        ValueError: fewer than one class.
     """
     backbone, pool = SmallBackbone(width, channels), 5
     model = FasterRCNN(
@@ -208,8 +211,11 @@ def voc_detector(
         blank: leave the weights of ImageNet out: others are about to be loaded.
         **heads: further settings of `RankedRoIHeads`.
 
+    Returns:
+        torchvision's model, as of `small_detector`.
+
     Raises:
-        ValueError: an unknown backbone.
+        ValueError: an unknown backbone, fewer than one class.
     """
     check_choice("backbone", backbone, BACKBONES)
     weights = "IMAGENET1K_V1" if pretrained and not blank else None

@@ -92,7 +92,7 @@ def run_study(path: Path = RESULTS, seeds: int = 3, only: str = "", extra: dict 
     Returns:
         what is stored: "rows" by name.
     """
-    from ..train.checkpoints import write_atomic
+    from ..files import write_atomic
     from ..train.machine import environment
 
     stored = (

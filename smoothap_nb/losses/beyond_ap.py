@@ -187,7 +187,9 @@ def sup_ndcg(scores: Tensor, levels: Tensor, tau: float = 0.01, rho: float | Non
     """NDCG that never flatters: items of a lower level cost at least a rank when they are ahead (SupRank; lesson 08b).
 
     Args:
-        scores, levels, validate: as in `smooth_ndcg`.
+        scores: (Q, G) similarity, higher is closer.
+        levels: (Q, G) integers, 0 for negatives.
+        validate: look for NaN and infinity on CUDA too (on a CPU always).
         tau, rho, delta, offset, start: the step for items of a lower level; see `sup_ap`. The authors ran
             ``offset=1.44``.
 

@@ -361,6 +361,9 @@ def spearman_loss(scores: Tensor, wanted: Tensor, ranker: Callable[[Tensor], Ten
 
     Returns:
         (Q,) from 0; with exact ranks at most (G² - 1) / (3 G²).
+
+    Raises:
+        TypeError, ValueError: scores that do not fit.
     """
     return (ranker(check_scores(scores)) - ranks(wanted) / wanted.shape[1]).square().mean(1)
 
@@ -376,6 +379,9 @@ def mean_rank_loss(scores: Tensor, relevance: Tensor, ranker: Callable[[Tensor],
 
     Returns:
         (Q,); NaN for a row without positives.
+
+    Raises:
+        TypeError, ValueError: scores or relevance that do not fit.
     """
     relevance = check_relevance(relevance, check_scores(scores))
     return (ranker(scores) * relevance).sum(1) / relevance.sum(1)
@@ -385,8 +391,16 @@ def hardest_rank_loss(scores: Tensor, relevance: Tensor, ranker: Callable[[Tenso
     """By how much each positive's rank / G exceeds that of the best negative less one place; the mean over the
     positives (SoDeep's released code).
 
+    Args:
+        scores: (Q, G).
+        relevance: (Q, G) bool.
+        ranker: see `spearman_loss`.
+
     Returns:
         (Q,) from 0; NaN for a row without positives; 0 for one without negatives.
+
+    Raises:
+        TypeError, ValueError: scores or relevance that do not fit.
     """
     relevance = check_relevance(relevance, check_scores(scores))
     guessed = ranker(scores)
@@ -405,6 +419,9 @@ def ap_from_ranks(guessed: Tensor, relevance: Tensor) -> Tensor:
 
     Returns:
         (Q,) in [0, 1]: a precision cannot exceed 1 here; NaN for a row without positives.
+
+    Raises:
+        TypeError, ValueError: a relevance that does not fit the ranks.
     """
     relevance, size = check_relevance(relevance, guessed), guessed.shape[1]
     last = guessed.detach().max() + 1

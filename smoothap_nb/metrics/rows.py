@@ -227,13 +227,28 @@ def prepare(queries: Rows, gallery: Rows, normalize, distance: str, device, memo
 @contextlib.contextmanager
 def full_precision():
     "Products in true float32: no autocast, no TF32, no bfloat16 in between."
+    cpu, cuda = torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False)
+    with exact_products(), cpu, cuda, torch.inference_mode():
+        yield
+
+
+@contextlib.contextmanager
+def exact_products():
+    "The caller's switches for rougher float32 products off, and as they were afterwards."
+    if not hasattr(torch.backends.mkldnn, "matmul"):  # torch before 2.9 has one switch for all devices
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+        return
     kinds = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
     before = [kind.fp32_precision for kind in kinds]
     try:
         for kind in kinds:
             kind.fp32_precision = "ieee"
-        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False), torch.inference_mode():
-            yield
+        yield
     finally:
         for kind, precision in zip(kinds, before):
             kind.fp32_precision = precision

@@ -11,16 +11,10 @@ import torch
 from PIL import Image, ImageDraw
 from torch import nn
 
-from smoothap_nb.retrieval.by_example import (
-    PictureError,
-    Result,
-    contact_sheet,
-    embed_folder,
-    list_images,
-    model_fingerprint,
-    open_picture,
-    search,
-)
+from smoothap_nb.retrieval.by_example import search
+from smoothap_nb.retrieval.fingerprints import model_fingerprint
+from smoothap_nb.retrieval.folders import PictureError, embed_folder, list_images, open_picture
+from smoothap_nb.retrieval.sheets import Result, contact_sheet
 
 
 class Grid(nn.Module):
