@@ -16,6 +16,12 @@ from torch import Tensor
 __all__ = ['cached_backward', 'gather_rows']
 
 # %% ../../nbs/18_large_batches.ipynb #973df82b
+def _random_state() -> tuple[Tensor, Tensor | None]:
+    "Where the random generators stand: the CPU's, and the current CUDA device's where one is in use."
+    cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
+    return torch.get_rng_state(), torch.cuda.get_rng_state() if cuda else None
+
+# %% ../../nbs/18_large_batches.ipynb #86474d91
 @contextmanager
 def _replay(state: tuple[Tensor, Tensor | None]):
     "Random numbers as they came after `state`; afterwards the generators go on from where they are now."
@@ -25,7 +31,17 @@ def _replay(state: tuple[Tensor, Tensor | None]):
             torch.cuda.set_rng_state(state[1])
         yield
 
+# %% ../../nbs/18_large_batches.ipynb #e3e376e2
+@torch.no_grad()
+def _first_pass(embed: Callable[[Tensor], Tensor], parts: tuple[Tensor, ...]) -> tuple[Tensor, list]:
+    "Embeddings of all pieces, from which a gradient can be asked, and the random state before each piece."
+    rows, states = [], []
+    for part in parts:
+        states.append(_random_state())
+        rows.append(embed(part))
+    return torch.cat(rows).requires_grad_(), states
 
+# %% ../../nbs/18_large_batches.ipynb #6851f86f
 def cached_backward(
     embed: Callable[[Tensor], Tensor],
     images: Tensor,
@@ -39,7 +55,7 @@ def cached_backward(
     caching, Gao et al. 2021).
 
     Equal to the direct gradient where each embedding depends on its own image alone: no batch norm with live
-        statistics.
+    statistics.
 
     Args:
         embed: (b, C, H, W) to (b, D), with a gradient.
@@ -57,17 +73,8 @@ def cached_backward(
     """
     if micro < 1:
         raise ValueError(f"micro must be at least 1 image, got {micro}")
-    parts, rows, states = images.split(micro), [], []
-    with torch.no_grad():
-        for part in parts:
-            states.append(
-                (
-                    torch.get_rng_state(),
-                    torch.cuda.get_rng_state() if torch.cuda.is_available() and torch.cuda.is_initialized() else None,
-                )
-            )
-            rows.append(embed(part))
-    rows = torch.cat(rows).requires_grad_()
+    parts = images.split(micro)
+    rows, states = _first_pass(embed, parts)
     value = criterion(rows)
     scale(value).backward()
     for i, (part, state, g) in enumerate(zip(parts, states, rows.grad.split(micro))):
@@ -94,7 +101,7 @@ class _Gather(torch.autograd.Function):
         dist.all_reduce(total)
         return total.split(ctx.sizes)[dist.get_rank()], None
 
-
+# %% ../../nbs/18_large_batches.ipynb #74fda3ea
 def gather_rows(rows: Tensor, sizes: list[int] | None = None) -> Tensor:
     """The rows of all processes, in the order of their ranks, with a gradient.
 

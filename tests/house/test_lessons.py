@@ -69,6 +69,7 @@ RESHAPED = [  # lessons that hold the limits of a lesson: 40 to 70 cells, short 
     "08_surrogates",
     "08b_beyond_ap",
     "15_evaluation",
+    "18_large_batches",
 ]
 
 
