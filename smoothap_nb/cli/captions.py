@@ -7,10 +7,9 @@ from typing import Annotated, Optional
 
 import typer
 
-from .commands import app, say
+from .app import say
 
 
-@app.command()
 def captions(
     record_to: Annotated[
         Path,

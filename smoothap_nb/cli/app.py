@@ -1,0 +1,71 @@
+"""What every command shares: the application, a line for the person at the terminal, a table, common options."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+__all__ = ['app', 'say', 'table', 'run', 'Cpu', 'Fresh', 'Quiet']
+
+app = typer.Typer(
+    help="Ranking losses for image retrieval: train, evaluate, search.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def say(text: str) -> None:
+    "A line for the person at the terminal."
+    typer.echo(text)
+
+Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even where a CUDA device is found.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Delete what the folder holds and start over.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
+
+
+def table(metrics: dict[str, dict]) -> str:
+    "Metrics of several competitors as aligned columns."
+    keys = [k for k in next(iter(metrics.values())) if not k.endswith("queries_skipped")]
+    width = max(map(len, metrics)) + 2
+    if len(keys) > 12:  # several tests: a line for each metric
+        lines = [f"{'':<{max(map(len, keys)) + 2}}" + "".join(f"{name:>{max(7, len(name)) + 2}}" for name in metrics)]
+        return "\n".join(
+            lines
+            + [
+                f"{k:<{max(map(len, keys)) + 2}}"
+                + "".join(f"{row[k]:>{max(7, len(name)) + 2}.3f}" for name, row in metrics.items())
+                for k in keys
+            ]
+        )
+    lines = [" " * width + "".join(f"{k:>{max(7, len(k)) + 2}}" for k in keys)]
+    lines += [
+        f"{name:<{width}}" + "".join(f"{row[k]:>{max(7, len(k)) + 2}.3f}" for k in keys)
+        for name, row in metrics.items()
+    ]
+    return "\n".join(lines)
+
+
+def run() -> None:
+    "Run a command; tell an input's fault in one line and exit with 2."
+    try:
+        code = app(standalone_mode=False)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        if hasattr(error, "exit_code"):  # raised by the option parser, which shows how the command is used
+            if hasattr(error, "show"):
+                error.show()
+            sys.exit(error.exit_code)
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            from ..extras import which_extra
+
+            error = OSError(which_extra(error, "this"))
+        if os.environ.get("SMOOTHAP_DEBUG") or not isinstance(error, (ValueError, TypeError, OSError, RuntimeError)):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,190 @@
+"""`smoothap train`, `smoothap evaluate`, `smoothap experiments`: networks and embeddings, and what they are worth."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from .app import Cpu, Fresh, Quiet, say, table
+
+__all__ = ['train', 'evaluate', 'experiments']
+
+
+def train(
+    experiment: Annotated[str, typer.Argument(help="A name from `smoothap experiments`, or a .toml file.")],
+    settings: Annotated[
+        Optional[list[str]],
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. --set optim.lr=3e-4. Repeatable."),
+    ] = None,
+    run: Annotated[Optional[Path], typer.Option(help="Folder of the run; runs/NAME when left out.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete what the folder holds and start over.")] = False,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Use the CPU even where a CUDA device is found.")] = False,
+    record_to: Annotated[
+        Optional[Path], typer.Option("--record", help="Also write the measured numbers to this JSON file.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+) -> None:
+    """Train an experiment, measure it on held-out classes, write report.html. The same command resumes a run that was
+    stopped or killed.
+    """
+    import torch
+
+    from ..detection.command import is_detection, run_detection
+    from ..train.config import load_experiment
+    from ..show.report import write_report
+    from ..files import write_atomic
+    from ..train.checkpoints import RunError
+    from ..train.loop import fit
+    from ..train.machine import engine_for, environment, pick_device
+    from ..train.measure import measure
+    from ..train.runs import load_run, open_run
+    from ..train.setup import prepare
+    from ..train.validation import finish
+
+    device = torch.device("cpu") if cpu else pick_device()
+    if is_detection(experiment):
+        tell = (lambda text: None) if quiet else say
+        run_detection(experiment, settings or [], run, fresh=fresh, device=device, record_to=record_to, say=tell)
+        return
+    chosen = load_experiment(experiment, settings or [])
+    if device.type == "cuda" and chosen.on_cuda != "none":
+        say(f"CUDA device found: {chosen.on_cuda} takes the place of {chosen.name}")
+        chosen = load_experiment(chosen.on_cuda, settings or [])
+    engine = engine_for(cpu=device.type == "cpu")  # one process, or as many as torchrun or accelerate launch started
+    run = run or Path("runs") / chosen.name
+    if engine.is_main_process:
+        open_run(run, chosen, fresh)
+    engine.wait_for_everyone()
+    tell = say if engine.is_main_process else lambda text: None
+    finished = False
+    if (run / "model.safetensors").exists():
+        try:
+            load_run(run, "cpu")
+            finished = True
+            tell(f"{run} is trained already; measuring it again (--fresh starts over)")
+        except RunError as error:
+            tell(f"{error}")
+    if not finished:
+        training = prepare(chosen, run, device)
+        tell(
+            f"{chosen.name}: {chosen.model.backbone}, {len(training.data):,} pictures of "
+            f"{len(training.labels[:, -1].unique()):,} classes, "
+            f"batches of {chosen.batch.classes} x {chosen.batch.images}, {training.times.steps:,} steps on "
+            f"{training.device}"
+            + (f", {engine.num_processes} processes" if engine.num_processes > 1 else "")
+        )
+        if training.resume():
+            tell(f"resumed at step {training.step}")
+        here = environment(training.device)  # asked now: the checkout may change while the network trains
+        fit(training, progress=not quiet)
+        facts = finish(training) | {"environment": here}
+        if training.main:
+            write_atomic(run / "run.json", json.dumps(facts, indent=1) + "\n")
+        tell(
+            f"trained in {facts['seconds']:.0f} s, of which {facts['waited_for_data']:.0%} waiting for data; weights "
+            f"of step {facts['weights']['step']} "
+            f"({facts['weights']['why']})"
+        )
+        training.close()
+    if not engine.is_main_process:
+        return  # measured by the main process alone
+    record, shown = measure(run, progress=not quiet)
+    page = write_report(run, record, shown)
+    if record_to is not None:
+        write_atomic(record_to, json.dumps(record, indent=1) + "\n")
+    say(table(record["metrics"]))
+    say(f"report: {page}")
+
+
+def evaluate(
+    target: Annotated[
+        Path,
+        typer.Argument(help="The folder that `smoothap train` wrote, or a .npy or .safetensors file of embeddings."),
+    ],
+    labels: Annotated[
+        Optional[Path],
+        typer.Option(help="Labels of the embeddings: .npy, or .csv with a column for each level, coarse to fine."),
+    ] = None,
+    gallery: Annotated[Optional[Path], typer.Option(help="Embeddings of a separate gallery.")] = None,
+    gallery_labels: Annotated[Optional[Path], typer.Option(help="Labels of the gallery.")] = None,
+    metric: Annotated[
+        Optional[list[str]], typer.Option(help="A metric, e.g. mAP, R@10, H-AP. Repeatable; a good set when left out.")
+    ] = None,
+    ties: Annotated[
+        str, typer.Option(help="How equal scores count: max (against), min (in favour) or average.")
+    ] = "max",
+    memory: Annotated[str, typer.Option(help="Working memory beside the inputs.")] = "1GB",
+    normalize: Annotated[
+        str,
+        typer.Option(
+            help="Embeddings that are not of length 1: yes (scale them, with a notice), refuse, or no (compare raw dot "
+                 "products)."
+        ),
+    ] = "yes",
+    json_to: Annotated[Optional[Path], typer.Option("--json", help="Write the numbers to this JSON file.")] = None,
+    markdown_to: Annotated[
+        Optional[Path], typer.Option("--markdown", help="Write the table to this Markdown file.")
+    ] = None,
+    report: Annotated[
+        Optional[Path],
+        typer.Option(help="Write a page with the metrics per class (a run always gets its report.html)."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+) -> None:
+    """Measure a finished run again on its held-out classes, or embeddings from files; as a table, JSON, Markdown and a
+    page.
+    """
+    from ..checks import ConfigError, nearest
+    from ..show.report import markdown_table, write_files_report, write_report
+    from ..files import write_atomic
+    from ..train.measure import measure, measure_files
+
+    if target.is_file():
+        scaling = {"yes": True, "refuse": "refuse", "no": False}
+        if normalize not in scaling:
+            raise ConfigError(f"--normalize is {normalize!r}: {nearest(normalize, scaling)}")
+        record, values = measure_files(
+            target,
+            labels,
+            gallery,
+            gallery_labels,
+            metric or (),
+            progress=not quiet,
+            ties=ties,
+            memory=memory,
+            normalize=scaling[normalize],
+        )
+        metrics = {target.name: record["metrics"]}
+        page = write_files_report(report, record, values) if report is not None else None
+    else:
+        if any(option is not None for option in (labels, gallery, gallery_labels, metric)):
+            raise ConfigError(
+                "--labels, --gallery, --gallery-labels and --metric go with a file of embeddings; a run is measured on "
+                "its own held-out classes "
+                "with the metrics of its experiment.toml"
+            )
+        record, shown = measure(target, progress=not quiet)
+        metrics, page = record["metrics"], write_report(target, record, shown)
+    say(table(metrics))
+    for path, text in ((json_to, json.dumps(record, indent=1) + "\n"), (markdown_to, markdown_table(metrics))):
+        if path is not None:
+            write_atomic(path, text)
+            say(f"written: {path}")
+    if page is not None:
+        say(f"report: {page}")
+
+
+def experiments() -> None:
+    "List the experiments that come with the package."
+    from ..detection.settings import detection_names, load_detection_experiment
+    from ..train.config import experiment_names, load_experiment
+
+    names = experiment_names()
+    for name in names:
+        say(f"{name:<{max(map(len, names)) + 2}}{load_experiment(name).description}")
+    say("\ndetection:")
+    for name in detection_names():
+        say(f"{name:<{max(map(len, detection_names())) + 2}}{load_detection_experiment(name).description}")
