@@ -44,24 +44,8 @@ def reproduction_page(folder) -> str:
              f"GPU. "
         "What each would be compared with stands [below](#the-papers-tables-not-run-yet).",
     ]
-    parts += [
-        "## The papers' claims on Glyphs",
-        "Ten methods on the embedded data set, each tuned with the same small budget; made by `smoothap reproduce "
-        "glyphs` (lesson 20). "
-        "A claim holds where the lowest seed of the better side lies above the highest of the worse, and does not hold "
-        "where its mean lies below; an ablation has one seed and must "
-        "differ by more than the largest spread (lesson 20).",
-    ]
-    rows: dict = {}
-    for device, title in (("cpu", "ResNet-18, 32 px, on a CPU"), ("cuda", "ResNet-50, 64 px, on a CUDA device")):
-        rows, trouble = read_rows(folder / glyph_file(device).name)
-        done = any(is_done(rows, run.name) for run in glyph_runs(device))
-        parts += [
-            f"### {title}",
-            *(f"- **{line.replace(str(folder) + os.sep, '')}**" for line in trouble),
-            _provenance(rows),
-            claims_table(claims(rows)).rstrip() if done else "",
-        ]
+    studied, rows = _glyphs(folder)
+    parts += studied
     parts += [
         "## Experiments",
         "Values on classes that the network never saw. One dot is one seed, a bar their mean.",
@@ -95,6 +79,29 @@ def reproduction_page(folder) -> str:
         _guesses(listed),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _glyphs(folder: Path) -> tuple[list[str], dict]:
+    "The papers' claims on Glyphs, on either device; and the rows of the second, that of the GPU suite."
+    parts = [
+        "## The papers' claims on Glyphs",
+        "Ten methods on the embedded data set, each tuned with the same small budget; made by `smoothap reproduce "
+        "glyphs` (lesson 20). "
+        "A claim holds where the lowest seed of the better side lies above the highest of the worse, and does not hold "
+        "where its mean lies below; an ablation has one seed and must "
+        "differ by more than the largest spread (lesson 20).",
+    ]
+    rows: dict = {}
+    for device, title in (("cpu", "ResNet-18, 32 px, on a CPU"), ("cuda", "ResNet-50, 64 px, on a CUDA device")):
+        rows, trouble = read_rows(folder / glyph_file(device).name)
+        done = any(is_done(rows, run.name) for run in glyph_runs(device))
+        parts += [
+            f"### {title}",
+            *(f"- **{line.replace(str(folder) + os.sep, '')}**" for line in trouble),
+            _provenance(rows),
+            claims_table(claims(rows)).rstrip() if done else "",
+        ]
+    return parts, rows
 
 
 def obtained_table(runs: dict[str, list[dict]]) -> str:

@@ -154,22 +154,12 @@ def reproduce(
     """
     import torch
 
-    from ..train.machine import engine_for, environment, on_main, pick_device
+    from ..train.machine import engine_for, on_main, pick_device
 
     entry = find_entry(name)
     device = torch.device(device) if device else pick_device()
     if entry.measure != "retrieval":
-        result = _result(
-            entry,
-            {"times": measure_times(entry, miniature, device)},
-            0,
-            miniature,
-            settings or {},
-            environment(device),
-            {},
-        )
-        record = record or (None if miniature else result_file(name))
-        return keep(result, record, say) if record else result
+        return _timed(entry, settings or {}, miniature, device, record, say)
     engine = engine_for(cpu=device.type == "cpu")
     if not engine.is_main_process:
         say = lambda text: None
@@ -200,6 +190,16 @@ def reproduce(
             for key, value in changed.items():
                 say(f"{key} = {value!r} may change the number: the tables leave this run out")
     return result
+
+
+def _timed(entry: Entry, settings: dict, miniature: bool, device, record, say: Callable) -> dict:
+    "The result of a row that reports times, kept like any other."
+    from ..train.machine import environment
+
+    times = {"times": measure_times(entry, miniature, device)}
+    result = _result(entry, times, 0, miniature, settings, environment(device), {})
+    record = record or (None if miniature else result_file(entry.name))
+    return keep(result, record, say) if record else result
 
 
 def _roots(entry: Entry, root, also_root, miniature: bool, scratch: Path) -> list:

@@ -299,16 +299,7 @@ def glyph_grid(
         if minutes and time.perf_counter() - started > 60 * minutes:
             return
         experiment = glyph_experiment(run, rows, device, changes)
-        same = next(
-            (
-                name
-                for name, row in rows.items()
-                if row.get("split") == run.split
-                and row.get("method") == run.method
-                and _same(row["config"], experiment.to_dict())
-            ),
-            None,
-        )
+        same = _twin(run, experiment, rows)
         row = (
             {**rows[same], "same_run_as": rows[same].get("same_run_as", same)}
             if same
@@ -341,6 +332,15 @@ def glyph_grid(
             for waiting in [pool.submit(one, r) for r in todo]:
                 waiting.result()
     return rows
+
+
+def _twin(run: GlyphRun, experiment: Experiment, rows: dict) -> str | None:
+    "The name of a row that the same training on the same split has made already, if there is one."
+    for name, row in rows.items():
+        alike = row.get("split") == run.split and row.get("method") == run.method
+        if alike and _same(row["config"], experiment.to_dict()):
+            return name
+    return None
 
 
 def _attempt(run: GlyphRun, experiment: Experiment, device: str) -> dict:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ..checks import ConfigError
 from .recipes import Entry
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ['measure_times']
 
@@ -26,64 +32,70 @@ def measure_times(entry: Entry, miniature: bool = False, device="cpu", repeat: i
     Raises:
         ConfigError: the entry needs a CUDA device and there is none.
     """
-    import statistics
-
     import torch
-
-    from ..train.config import ModelConfig
-    from ..train.models import EmbeddingModel
 
     device = torch.device(entry.settings.get("device", device))
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"{entry.name} needs a CUDA device")
+    clock = partial(_seconds, device=device, repeat=repeat)
+    return _lists(miniature, device, clock) if entry.measure == "list" else _step(entry, miniature, device, clock)
 
-    def seconds(call) -> float:
-        taken = []
-        for _ in range(repeat + 1):
-            wait = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
-            wait()
-            start = time.perf_counter()
-            call()
-            wait()
-            taken.append(time.perf_counter() - start)
-        return statistics.median(taken[1:])
+
+def _seconds(call: Callable[[], None], device: torch.device, repeat: int) -> float:
+    "The median of some runs after one that does not count, each waited for."
+    import statistics
+
+    import torch
+
+    wait = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
+    taken = []
+    for _ in range(repeat + 1):
+        wait()
+        start = time.perf_counter()
+        call()
+        wait()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken[1:])
+
+
+def _lists(miniature: bool, device: torch.device, clock: Callable) -> dict[str, float]:
+    "Seconds of the blackbox AP and its gradient, by length of the list."
+    import torch
+
+    from ..losses.blackbox import blackbox_ap
+
+    def once(scores, relevance):
+        blackbox_ap(scores.requires_grad_(), relevance, lam=4.0, margin=0.02).sum().backward()
 
     generator = torch.Generator().manual_seed(0)
-    if entry.measure == "list":
-        from ..losses.blackbox import blackbox_ap
+    lengths = {"1k": 1000, "10k": 10_000} if miniature else {"100k": 10**5, "1M": 10**6, "10M": 10**7, "100M": 10**8}
+    out = {}
+    for label, length in lengths.items():
+        scores = torch.rand(1, length, generator=generator)
+        relevance = torch.rand(1, length, generator=generator) < 0.01
+        relevance[0, 0] = True
+        out[label] = clock(partial(once, scores.to(device), relevance.to(device)))
+    return out
 
-        def once(scores, relevance):
-            blackbox_ap(scores.requires_grad_(), relevance, lam=4.0, margin=0.02).sum().backward()
 
-        out = {}
-        for label, length in (
-            (("1k", 1000), ("10k", 10_000))
-            if miniature
-            else (("100k", 10**5), ("1M", 10**6), ("10M", 10**7), ("100M", 10**8))
-        ):
-            scores, relevance = (
-                torch.rand(1, length, generator=generator),
-                torch.rand(1, length, generator=generator) < 0.01,
-            )
-            relevance[0, 0] = True
-            scores, relevance = scores.to(device), relevance.to(device)
-            out[label] = seconds(lambda: once(scores, relevance))
-        return out
-    import smoothap_nb
-    from smoothap_nb import SmoothAPLoss
+def _step(entry: Entry, miniature: bool, device: torch.device, clock: Callable) -> dict[str, float]:
+    "Milliseconds of the network and of the loss in one training step."
+    import torch
+
+    from smoothap_nb import FastAPLoss, RecallLoss, SmoothAPLoss
+
+    from ..train.config import ModelConfig
+    from ..train.models import EmbeddingModel
 
     settings = dict(entry.settings["loss"])
-    kind = {"smooth_ap": SmoothAPLoss, "fast_ap": smoothap_nb.FastAPLoss, "recall": smoothap_nb.RecallLoss}[
-        settings.pop("name")
-    ]
+    kind = {"smooth_ap": SmoothAPLoss, "fast_ap": FastAPLoss, "recall": RecallLoss}[settings.pop("name")]
     loss, batch, side = kind(**settings), 16 if miniature else 112, 32 if miniature else 224
     model = EmbeddingModel(ModelConfig(backbone="resnet18" if miniature else "resnet50", dim=512)).to(device).train()
-    images, labels = (
-        torch.rand(batch, 3, side, side, generator=generator).to(device),
-        torch.arange(batch, device=device) // 4,
-    )
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(batch, 3, side, side, generator=generator).to(device)
+    labels = torch.arange(batch, device=device) // 4
     embeddings = torch.nn.functional.normalize(torch.randn(batch, 512, generator=generator), dim=1).to(device)
     return {
-        "backbone time (ms)": 1e3 * seconds(lambda: model(images).sum().backward()),
-        "loss time (ms)": 1e3 * seconds(lambda: loss(embeddings.requires_grad_(), labels).backward()),
+        "backbone time (ms)": 1e3 * clock(lambda: model(images).sum().backward()),
+        "loss time (ms)": 1e3 * clock(lambda: loss(embeddings.requires_grad_(), labels).backward()),
     }
