@@ -16,15 +16,15 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+# options of several commands
+Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even where a CUDA device is found.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Delete what the folder holds and start over.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 
 
 def say(text: str) -> None:
     "A line for the person at the terminal."
     typer.echo(text)
-
-Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even where a CUDA device is found.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Delete what the folder holds and start over.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 
 
 def table(metrics: dict[str, dict]) -> str:

@@ -1,4 +1,4 @@
-"""`smoothap`: train, evaluate, search, and find out what this machine can do. The commands, in the order of the help."""
+"""`smoothap`: train, evaluate, search, and find out what this machine can do; in the order of the help."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def search(
     ] = "",
     k: Annotated[int, typer.Option("-k", help="How many pictures to return.")] = 10,
     sheet: Annotated[Path, typer.Option(help="Where the contact sheet goes.")] = Path("search.png"),
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     "Query by example on your own pictures, or by words: print the ranking, write a contact sheet."
     if text:

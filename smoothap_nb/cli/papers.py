@@ -11,145 +11,171 @@ from .app import Cpu, Fresh, Quiet, say
 
 __all__ = ['reproduce', 'results']
 
+# options of `smoothap reproduce` that take more than a line
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="A row's experiment, such as sop/smooth-ap-bs384; `glyphs`: the papers' claims on Glyphs "
+             "(`glyphs/TEXT`: only runs whose name holds the text)."
+    ),
+]
+Listing = Annotated[
+    bool,
+    typer.Option(
+        "--list", help="List the experiments; with NAME, those that hold this text or fit the pattern (* and ?)."
+    ),
+]
+Show = Annotated[
+    bool,
+    typer.Option(
+        "--show",
+        help="Print what it takes (steps, memory, hours) and its settings with their sources, as a file that "
+             "`smoothap train` takes; with --root the epochs are counted.",
+    ),
+]
+Render = Annotated[
+    bool, typer.Option("--render", help="Write docs/reproduction.md from the results in docs/results.")
+]
+AlsoRoot = Annotated[
+    Optional[Path], typer.Option(help="Folder of the second data set that faces/... is measured on (IJB-C).")
+]
+Miniature = Annotated[
+    bool,
+    typer.Option(
+        "--miniature", help="A small copy of the data set drawn from typefaces, a small network, about a minute."
+    ),
+]
+Settings = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change a setting; the tables then leave the result out. Repeatable."
+    ),
+]
+RunFolder = Annotated[
+    Optional[Path],
+    typer.Option(
+        help="Folder of the run; runs/NAME/seedN when left out. (torchrun takes --run for its own: put -- before "
+             "the module, see docs/reproduce.md.)"
+    ),
+]
+Record = Annotated[
+    Optional[Path],
+    typer.Option("--record", help="The JSON file that gets the numbers, instead of one in docs/results."),
+]
+Workers = Annotated[
+    int, typer.Option(help="Glyphs: runs side by side, one CPU thread each; the numbers do not depend on it.")
+]
+Minutes = Annotated[
+    float, typer.Option(help="Glyphs: start no run after so many minutes; the same command goes on. 0: no limit.")
+]
+
 
 def reproduce(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="A row's experiment, such as sop/smooth-ap-bs384; `glyphs`: the papers' claims on Glyphs "
-                 "(`glyphs/TEXT`: only runs whose name holds the text)."
-        ),
-    ] = "",
-    listing: Annotated[
-        bool,
-        typer.Option(
-            "--list", help="List the experiments; with NAME, those that hold this text or fit the pattern (* and ?)."
-        ),
-    ] = False,
-    show: Annotated[
-        bool,
-        typer.Option(
-            "--show",
-            help="Print what it takes (steps, memory, hours) and its settings with their sources, as a file that "
-                 "`smoothap train` takes; with --root the epochs are counted.",
-        ),
-    ] = False,
-    render: Annotated[
-        bool, typer.Option("--render", help="Write docs/reproduction.md from the results in docs/results.")
-    ] = False,
+    name: Name = "",
+    listing: Listing = False,
+    show: Show = False,
+    render: Render = False,
     root: Annotated[Optional[Path], typer.Option(help="Folder of the data set.")] = None,
-    also_root: Annotated[
-        Optional[Path], typer.Option(help="Folder of the second data set that faces/... is measured on (IJB-C).")
-    ] = None,
-    miniature: Annotated[
-        bool,
-        typer.Option(
-            "--miniature", help="A small copy of the data set drawn from typefaces, a small network, about a minute."
-        ),
-    ] = False,
-    settings: Annotated[
-        Optional[list[str]],
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Change a setting; the tables then leave the result out. Repeatable."
-        ),
-    ] = None,
+    also_root: AlsoRoot = None,
+    miniature: Miniature = False,
+    settings: Settings = None,
     seed: Annotated[int, typer.Option(help="Of the run.")] = 0,
-    run: Annotated[
-        Optional[Path],
-        typer.Option(
-            help="Folder of the run; runs/NAME/seedN when left out. (torchrun takes --run for its own: put -- before "
-                 "the module, see docs/reproduce.md.)"
-        ),
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Delete what the folder holds and start over.")] = False,
-    record_to: Annotated[
-        Optional[Path],
-        typer.Option("--record", help="The JSON file that gets the numbers, instead of one in docs/results."),
-    ] = None,
-    cpu: Annotated[bool, typer.Option("--cpu", help="Use the CPU even where a CUDA device is found.")] = False,
+    run: RunFolder = None,
+    fresh: Fresh = False,
+    record_to: Record = None,
+    cpu: Cpu = False,
     grid: Annotated[str, typer.Option(help="Glyphs: tune, main, ablations or all.")] = "all",
-    workers: Annotated[
-        int, typer.Option(help="Glyphs: runs side by side, one CPU thread each; the numbers do not depend on it.")
-    ] = 1,
-    minutes: Annotated[
-        float, typer.Option(help="Glyphs: start no run after so many minutes; the same command goes on. 0: no limit.")
-    ] = 0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+    workers: Workers = 1,
+    minutes: Minutes = 0,
+    quiet: Quiet = False,
 ) -> None:
     "Repeat what the papers report: one row of a table on the real data, or their claims on the embedded Glyphs."
-    from .. import reproduction as rp
     from ..checks import ConfigError
-    from ..train.config import parse_setting
-    from ..files import write_atomic
-    from ..train.machine import pick_device
 
     if render:
-        page = Path("docs") / "reproduction.md"
-        if not page.parent.is_dir():
-            raise ConfigError("--render writes docs/reproduction.md: start it in the root of the repository")
-        write_atomic(page, rp.reproduction_page(page.parent / "results"))
-        say(f"written: {page}")
+        _render()
     elif listing:
-        found = rp.find_entries(name)
-        for entry in found:
-            say(f"{entry.name:<34}{entry.kind:<10}{'; '.join(map(rp.row_name, entry.rows))}")
-        if not found:
-            raise ConfigError(f"no experiment fits {name!r}: smoothap reproduce --list shows them all")
-        if not name:
-            say(
-                f"{'glyphs':<34}{'ours':<10}the papers' claims on Glyphs, {len(rp.glyph_runs())} runs: --grid tune | "
-                f"main | ablations | all"
-            )
+        _list(name)
     elif not name:
         raise ConfigError(
             "name an experiment, e.g. smoothap reproduce sop/smooth-ap-bs384 --miniature; smoothap reproduce --list "
             "shows them all"
         )
     elif show:
-        say(_shown(rp.find_entry(name), root, settings))
+        say(_shown(name, root, settings))
+    elif name.split("/")[0] == "glyphs":
+        _glyphs(name.partition("/")[2], grid, cpu, record_to, workers, _changes(settings), minutes)
     else:
-        changes = {".".join(keys): value for keys, value in map(parse_setting, settings or [])}
-        if name.split("/")[0] == "glyphs":
-            rows = rp.glyph_grid(
-                grid,
-                "cpu" if cpu else pick_device().type,
-                record_to,
-                workers,
-                changes,
-                name.partition("/")[2],
-                minutes,
-                say,
-            )
-            say(rp.claims_table(rp.claims(rows)))
-        else:
-            result = rp.reproduce(
-                name,
-                root,
-                changes | {"seed": seed},
-                run,
-                also_root=also_root,
-                miniature=miniature,
-                record=record_to,
-                fresh=fresh,
-                progress=not quiet,
-                device="cpu" if cpu else None,
-                say=say,
-            )
-            if result["metrics"]:  # the main process
-                say(rp.against_paper(result))
+        options = {"also_root": also_root, "miniature": miniature, "record": record_to, "fresh": fresh}
+        _row(name, root, _changes(settings) | {"seed": seed}, run, cpu, progress=not quiet, **options)
 
 
-def _shown(entry, root, settings) -> str:
-    "What `reproduce --show` prints: a file for `smoothap train`, with the costs on top."
-    from .. import reproduction as rp
+def _changes(settings: list[str] | None) -> dict:
+    "What `--set KEY=VALUE` asked for, by key."
     from ..train.config import parse_setting
 
+    return {".".join(keys): value for keys, value in map(parse_setting, settings or [])}
+
+
+def _render() -> None:
+    "`--render`: the page of the results."
+    from ..checks import ConfigError
+    from ..files import write_atomic
+    from ..reproduction import reproduction_page
+
+    page = Path("docs") / "reproduction.md"
+    if not page.parent.is_dir():
+        raise ConfigError("--render writes docs/reproduction.md: start it in the root of the repository")
+    write_atomic(page, reproduction_page(page.parent / "results"))
+    say(f"written: {page}")
+
+
+def _list(text: str) -> None:
+    "`--list`: a line for each experiment that the text fits."
+    from .. import reproduction as rp
+    from ..checks import ConfigError
+
+    found = rp.find_entries(text)
+    for entry in found:
+        say(f"{entry.name:<34}{entry.kind:<10}{'; '.join(map(rp.row_name, entry.rows))}")
+    if not found:
+        raise ConfigError(f"no experiment fits {text!r}: smoothap reproduce --list shows them all")
+    if not text:
+        say(
+            f"{'glyphs':<34}{'ours':<10}the papers' claims on Glyphs, {len(rp.glyph_runs())} runs: --grid tune | "
+            f"main | ablations | all"
+        )
+
+
+def _glyphs(
+    only: str, grid: str, cpu: bool, record_to: Path | None, workers: int, changes: dict, minutes: float
+) -> None:
+    "Do runs on Glyphs, and print what they say about the papers' claims."
+    from .. import reproduction as rp
+    from ..train.machine import pick_device
+
+    device = "cpu" if cpu else pick_device().type
+    rows = rp.glyph_grid(grid, device, record_to, workers, changes, only, minutes, say)
+    say(rp.claims_table(rp.claims(rows)))
+
+
+def _row(name: str, root: Path | None, changes: dict, run: Path | None, cpu: bool, **options) -> None:
+    "Run one row of a table, and print it beside the paper's numbers."
+    from .. import reproduction as rp
+
+    result = rp.reproduce(name, root, changes, run, device="cpu" if cpu else None, say=say, **options)
+    if result["metrics"]:  # the main process
+        say(rp.against_paper(result))
+
+
+def _shown(name: str, root: Path | None, settings: list[str] | None) -> str:
+    "What `--show` prints: a file for `smoothap train`, with the costs on top."
+    from .. import reproduction as rp
+
+    entry = rp.find_entry(name)
     if entry.measure != "retrieval":
         return rp.show_entry(entry)
-    experiment, labels = (
-        entry.experiment({".".join(keys): value for keys, value in map(parse_setting, settings or [])}),
-        None,
-    )
+    experiment, labels = entry.experiment(_changes(settings)), None
     if root is not None:
         from ..data.datasets import load_dataset
 

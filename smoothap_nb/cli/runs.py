@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from .app import Cpu, Fresh, Quiet, say, table
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..train.config import Experiment
 
 __all__ = ['train', 'evaluate', 'experiments']
 
@@ -20,12 +26,12 @@ def train(
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. --set optim.lr=3e-4. Repeatable."),
     ] = None,
     run: Annotated[Optional[Path], typer.Option(help="Folder of the run; runs/NAME when left out.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Delete what the folder holds and start over.")] = False,
-    cpu: Annotated[bool, typer.Option("--cpu", help="Use the CPU even where a CUDA device is found.")] = False,
+    fresh: Fresh = False,
+    cpu: Cpu = False,
     record_to: Annotated[
         Optional[Path], typer.Option("--record", help="Also write the measured numbers to this JSON file.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train an experiment, measure it on held-out classes, write report.html. The same command resumes a run that was
     stopped or killed.
@@ -34,15 +40,8 @@ def train(
 
     from ..detection.command import is_detection, run_detection
     from ..train.config import load_experiment
-    from ..show.report import write_report
-    from ..files import write_atomic
-    from ..train.checkpoints import RunError
-    from ..train.loop import fit
-    from ..train.machine import engine_for, environment, pick_device
-    from ..train.measure import measure
-    from ..train.runs import load_run, open_run
-    from ..train.setup import prepare
-    from ..train.validation import finish
+    from ..train.machine import engine_for, pick_device
+    from ..train.runs import open_run
 
     device = torch.device("cpu") if cpu else pick_device()
     if is_detection(experiment):
@@ -59,39 +58,66 @@ def train(
         open_run(run, chosen, fresh)
     engine.wait_for_everyone()
     tell = say if engine.is_main_process else lambda text: None
-    finished = False
-    if (run / "model.safetensors").exists():
-        try:
-            load_run(run, "cpu")
-            finished = True
-            tell(f"{run} is trained already; measuring it again (--fresh starts over)")
-        except RunError as error:
-            tell(f"{error}")
-    if not finished:
-        training = prepare(chosen, run, device)
-        tell(
-            f"{chosen.name}: {chosen.model.backbone}, {len(training.data):,} pictures of "
-            f"{len(training.labels[:, -1].unique()):,} classes, "
-            f"batches of {chosen.batch.classes} x {chosen.batch.images}, {training.times.steps:,} steps on "
-            f"{training.device}"
-            + (f", {engine.num_processes} processes" if engine.num_processes > 1 else "")
-        )
-        if training.resume():
-            tell(f"resumed at step {training.step}")
-        here = environment(training.device)  # asked now: the checkout may change while the network trains
-        fit(training, progress=not quiet)
-        facts = finish(training) | {"environment": here}
-        if training.main:
-            write_atomic(run / "run.json", json.dumps(facts, indent=1) + "\n")
-        tell(
-            f"trained in {facts['seconds']:.0f} s, of which {facts['waited_for_data']:.0%} waiting for data; weights "
-            f"of step {facts['weights']['step']} "
-            f"({facts['weights']['why']})"
-        )
-        training.close()
-    if not engine.is_main_process:
-        return  # measured by the main process alone
-    record, shown = measure(run, progress=not quiet)
+    if not _is_trained(run, tell):
+        _train(chosen, run, device, engine.num_processes, tell, progress=not quiet)
+    if engine.is_main_process:  # measured by the main process alone
+        _measure(run, record_to, progress=not quiet)
+
+
+def _is_trained(run: Path, tell: Callable[[str], None]) -> bool:
+    "Does the folder hold a finished run that can be read? Says what it found."
+    from ..train.checkpoints import RunError
+    from ..train.runs import load_run
+
+    if not (run / "model.safetensors").exists():
+        return False
+    try:
+        load_run(run, "cpu")
+    except RunError as error:
+        tell(f"{error}")
+        return False
+    tell(f"{run} is trained already; measuring it again (--fresh starts over)")
+    return True
+
+
+def _train(
+    chosen: Experiment, run: Path, device: torch.device, processes: int, tell: Callable[[str], None], progress: bool
+) -> None:
+    "Train, from the last checkpoint where there is one, and keep the facts of the run in run.json."
+    from ..files import write_atomic
+    from ..train.loop import fit
+    from ..train.machine import environment
+    from ..train.setup import prepare
+    from ..train.validation import finish
+
+    training = prepare(chosen, run, device)
+    tell(
+        f"{chosen.name}: {chosen.model.backbone}, {len(training.data):,} pictures of "
+        f"{len(training.labels[:, -1].unique()):,} classes, "
+        f"batches of {chosen.batch.classes} x {chosen.batch.images}, {training.times.steps:,} steps on "
+        f"{training.device}" + (f", {processes} processes" if processes > 1 else "")
+    )
+    if training.resume():
+        tell(f"resumed at step {training.step}")
+    here = environment(training.device)  # asked now: the checkout may change while the network trains
+    fit(training, progress=progress)
+    facts = finish(training) | {"environment": here}
+    if training.main:
+        write_atomic(run / "run.json", json.dumps(facts, indent=1) + "\n")
+    tell(
+        f"trained in {facts['seconds']:.0f} s, of which {facts['waited_for_data']:.0%} waiting for data; weights "
+        f"of step {facts['weights']['step']} ({facts['weights']['why']})"
+    )
+    training.close()
+
+
+def _measure(run: Path, record_to: Path | None, progress: bool) -> None:
+    "Measure a trained run, write its report, print the table."
+    from ..files import write_atomic
+    from ..show.report import write_report
+    from ..train.measure import measure
+
+    record, shown = measure(run, progress=progress)
     page = write_report(run, record, shown)
     if record_to is not None:
         write_atomic(record_to, json.dumps(record, indent=1) + "\n")
@@ -132,39 +158,26 @@ def evaluate(
         Optional[Path],
         typer.Option(help="Write a page with the metrics per class (a run always gets its report.html)."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Measure a finished run again on its held-out classes, or embeddings from files; as a table, JSON, Markdown and a
     page.
     """
-    from ..checks import ConfigError, nearest
-    from ..show.report import markdown_table, write_files_report, write_report
+    from ..checks import ConfigError
     from ..files import write_atomic
+    from ..show.report import markdown_table, write_files_report, write_report
     from ..train.measure import measure, measure_files
 
     if target.is_file():
-        scaling = {"yes": True, "refuse": "refuse", "no": False}
-        if normalize not in scaling:
-            raise ConfigError(f"--normalize is {normalize!r}: {nearest(normalize, scaling)}")
-        record, values = measure_files(
-            target,
-            labels,
-            gallery,
-            gallery_labels,
-            metric or (),
-            progress=not quiet,
-            ties=ties,
-            memory=memory,
-            normalize=scaling[normalize],
-        )
+        options = {"ties": ties, "memory": memory, "normalize": _scaling(normalize), "progress": not quiet}
+        record, values = measure_files(target, labels, gallery, gallery_labels, metric or (), **options)
         metrics = {target.name: record["metrics"]}
         page = write_files_report(report, record, values) if report is not None else None
     else:
         if any(option is not None for option in (labels, gallery, gallery_labels, metric)):
             raise ConfigError(
                 "--labels, --gallery, --gallery-labels and --metric go with a file of embeddings; a run is measured on "
-                "its own held-out classes "
-                "with the metrics of its experiment.toml"
+                "its own held-out classes with the metrics of its experiment.toml"
             )
         record, shown = measure(target, progress=not quiet)
         metrics, page = record["metrics"], write_report(target, record, shown)
@@ -175,6 +188,16 @@ def evaluate(
             say(f"written: {path}")
     if page is not None:
         say(f"report: {page}")
+
+
+def _scaling(normalize: str) -> bool | str:
+    "What `--normalize` means to `evaluate`: True, 'refuse' or False."
+    from ..checks import ConfigError, nearest
+
+    scaling = {"yes": True, "refuse": "refuse", "no": False}
+    if normalize not in scaling:
+        raise ConfigError(f"--normalize is {normalize!r}: {nearest(normalize, scaling)}")
+    return scaling[normalize]
 
 
 def experiments() -> None:
