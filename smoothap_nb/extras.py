@@ -7,7 +7,7 @@ from __future__ import annotations
 # other people's package -> the extra that brings it; torch, numpy and tqdm come with smoothap_nb itself
 EXTRAS = {
     **dict.fromkeys(("torchvision", "numba", "matplotlib", "PIL", "safetensors", "accelerate", "tensorboard"), "train"),
-    **dict.fromkeys(("typer", "jinja2", "tomli_w"), "cli"),
+    **dict.fromkeys(("typer", "jinja2"), "cli"),
     **dict.fromkeys(("ipywidgets", "anywidget", "timm", "torchmetrics", "faiss"), "all"),
     "transformers": "text",
 }

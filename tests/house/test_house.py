@@ -45,6 +45,35 @@ def test_every_public_name_exists_and_is_documented():
         assert (getattr(smoothap_nb, name).__doc__ or "").strip(), f"{name} has no docstring"
 
 
+NAMES_OF_0_1 = """
+BlackboxAPLoss CNNSorter CSLLoss CalibrationLoss ClusterLoss CrossModalLoss DATASETS DecodedCache
+EmbeddingMemory EmbeddingModel Experiment FastAPLoss GlyphCaptions GlyphPages Glyphs HAPLoss HAPPIERLoss
+HierarchicalSampler ImageSet ImageTransform LSTMSorter MPerClassSampler MapLoss Objective
+OfficialMPerClassSampler PNPLoss PhotoError PhotoTransform PictureSet Prefetcher Protocol ROADMAPLoss
+RandomSuperPairSampler RankLab RankedRoIHeads RankingLoss RecallAtKLoss RecallLoss RetrievalDataset
+RetrievalMetrics ScoreMemory SmoothAPLoss SmoothNDCGLoss SoDeepAPLoss SoDeepRanks SoftBinAPLoss StepSettings
+SupAPLoss SupNDCGLoss SupRecallLoss SuperPairSampler TwoTowers VOCFolder annotator_vote ap_at_level
+ap_from_ranks asi average_precision batch_picture batch_statistics blackbox_ap blackbox_ranks cached_backward
+calibration_loss check_dataset claims claims_table contributing_samples convert_ground_truth cosine_scores
+csl_loss detection_ap distractor_scores evaluate evaluate_cross_modal evaluate_neighbours evaluate_protocols
+evaluate_revisited explore extract_descriptors fast_ap find_entry gather_rows gem_pool glyph_batch glyph_grid
+glyph_statistics h_ap hardest_rank_loss learn_whitening levels_from_labels live_figures load_captions
+load_dataset load_distractors load_experiment load_protocols load_revisited load_run load_towers
+loss_from_config mac_pool make_miniature map_at_r mean_rank_loss ndcg nearest_neighbours nt_xent open_rgb
+pairwise_differences paper_rows pnp precision_at_k precision_recall_curve query_expansion r_precision rank_lab
+ranked_row ranks recall_at_k recall_at_k_surrogate recall_loss registry relevance_from_levels
+relevance_from_weights reproduce reproduction_page rmac_pool score_lists search_words small_detector smooth_ap
+smooth_ap_with_gradient smooth_h_ap smooth_ndcg soft_bin_ap spearman spearman_loss step_lower step_upper
+sup_ap sup_ndcg sup_recall train_detector train_sorter voc_detector
+""".split()
+
+
+@pytest.mark.filterwarnings("ignore:smoothap_nb.*is now called:DeprecationWarning")
+def test_every_name_of_the_version_before_is_still_there():
+    for name in NAMES_OF_0_1:
+        assert getattr(smoothap_nb, name) is not None
+
+
 def test_unknown_attribute_names_itself():
     with pytest.raises(AttributeError, match="no_such_thing"):
         smoothap_nb.no_such_thing
