@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 from numbers import Integral, Real
-from typing import Sequence
+from typing import Sequence, TypeVar
 
 import torch
 from torch import Tensor
 
 TIES = ("max", "min", "average")
+Choice = TypeVar("Choice")
 
 
 class ConfigError(ValueError):
@@ -28,7 +29,7 @@ def reason(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
-def check_choice(name: str, value: str, choices) -> str:
+def check_choice(name: str, value: Choice, choices) -> Choice:
     "Refuse an unknown word, naming the ones that are known."
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")

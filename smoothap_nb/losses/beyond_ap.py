@@ -92,7 +92,8 @@ def recall_at_k_surrogate(scores: Tensor, relevance: Tensor, ks: Sequence[int] =
     Raises:
         TypeError, ValueError: inputs that do not fit, settings out of range.
     """
-    check_positive("tau", tau), check_recall(ks, temperature)
+    check_positive("tau", tau)
+    check_recall(ks, temperature)
     scores = check_scores(scores, validate)
     return unchecked_recall_at_k(scores, check_relevance(relevance, scores), ks, tau, temperature)
 
@@ -237,7 +238,9 @@ def pnp(scores: Tensor, relevance: Tensor, tau: float = 0.01, variant: str = "O"
     Raises:
         TypeError, ValueError: inputs that do not fit, a setting out of range, an unknown variant.
     """
-    check_positive("tau", tau), check_positive("b", b), check_positive("alpha", alpha)
+    check_positive("tau", tau)
+    check_positive("b", b)
+    check_positive("alpha", alpha)
     check_choice("variant", variant, VARIANTS)
     scores = check_scores(scores, validate)
     return unchecked_pnp(scores, check_relevance(relevance, scores), tau, variant, b, alpha)

@@ -123,7 +123,8 @@ def recall_loss(scores: Tensor, relevance: Tensor, lam: float = 4.0, margin: flo
         TypeError, ValueError: inputs that do not fit, settings out of range, an unknown word.
     """
     check_settings(lam, margin, ties)
-    check_choice("weight", weight, WEIGHTS), check_choice("reduction", reduction, REDUCTIONS)
+    check_choice("weight", weight, WEIGHTS)
+    check_choice("reduction", reduction, REDUCTIONS)
     check_choice("scale", scale, SCALES)
     scores = check_scores(scores, validate)
     sums, lengths = recall_sums(scores, check_relevance(relevance, scores), lam, margin, weight, scale, ties)

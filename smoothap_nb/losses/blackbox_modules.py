@@ -28,6 +28,10 @@ class BlackboxLoss(RankingLoss):
 
         return scale_with_weight(losses, scores)
 
+    def list_losses(self, scores: Tensor, relevance: Tensor, items: Tensor) -> Tensor:
+        "(Q,) loss of each list of `items` (Q, 1) scores, in a subclass."
+        raise NotImplementedError(f"{type(self).__name__} does not say what a list costs: define list_losses")
+
     def extra_repr(self) -> str:
         return f"lam={self.lam}, margin={self.margin}, {super().extra_repr()}"
 
@@ -67,7 +71,7 @@ class RecallLoss(BlackboxLoss):
         self.weight, self.scale = check_choice("weight", weight, WEIGHTS), check_choice("scale", scale, SCALES)
         self.reduction = check_choice("reduction", reduction, REDUCTIONS[:2])
 
-    def list_losses(self, scores, relevance, items):
+    def list_losses(self, scores: Tensor, relevance: Tensor, items: Tensor) -> Tensor:
         sums, lengths = recall_sums(scores, relevance, self.lam, self.margin, self.weight, self.scale, self.ties, items)
         losses = sums / lengths
         if self.reduction == "positives":  # the caller averages over queries: weigh each by its share of the positives
@@ -95,6 +99,6 @@ class BlackboxAPLoss(BlackboxLoss):
                          validate=validate)
         self.noise = noise
 
-    def list_losses(self, scores, relevance, items):
+    def list_losses(self, scores: Tensor, relevance: Tensor, items: Tensor) -> Tensor:
         noise = torch.randn_like(scores) if self.noise else None
         return 1 - unchecked_blackbox_ap(scores, relevance, self.lam, self.margin, noise, ties=self.ties, items=items)

@@ -6,6 +6,7 @@ Lesson 05b says what is looked up, and why. On a CPU numba compiles the loop.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -65,7 +66,7 @@ def walk(scores, lows, highs, marks, lengths, after, table, above, out):
 
 
 @functools.cache
-def compiled_walk():
+def compiled_walk() -> Callable[..., None] | None:
     "The loop above, compiled; None without numba."
     try:
         import numba

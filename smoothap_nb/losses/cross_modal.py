@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -85,7 +86,8 @@ class CrossModalLoss(nn.Module):
         if len(images) == 0:
             raise ValueError("the batch is empty: images have no rows")
         if relevance is None:
-            relevance = relevance_from_ids(image_ids, len(images), len(texts)).to(images.device)
+            given = cast(Tensor, image_ids)  # one of the two is there
+            relevance = relevance_from_ids(given, len(images), len(texts)).to(images.device)
         with torch.autocast(images.device.type, enabled=False):
             scores = cosine_scores(images, texts)
             check_relevance(relevance, scores)

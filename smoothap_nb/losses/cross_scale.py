@@ -86,6 +86,7 @@ class CSLLoss(nn.Module):
 
     takes_references = True  # for the call's sake; it compares with proxies, which no gallery lengthens
     compares_with_proxies = True
+    class_labels: Tensor  # a buffer
 
     def __init__(self, class_labels: Tensor, dim: int, margins: Sequence[float] | None = None, scale: float = 32.0, *,
                  normalize: bool = True, validate: bool = False):

@@ -69,7 +69,7 @@ def _block_push(scores: Tensor, columns: Tensor, present: Tensor, tau: float, gr
             pushed = far.mul_((common * A)[:, :, None]).sum(1)  # - w_ij, on the negatives
             down = pushed if down is None else down.add_(pushed)
     value = precision.sum(1) / total  # 0/0 is NaN: no positives
-    return value, down.neg_().scatter_(1, columns, torch.where(present, up, up[:, :1])) if gradient else None
+    return value, None if down is None else down.neg_().scatter_(1, columns, torch.where(present, up, up[:, :1]))
 
 # %% ../../nbs/04b_fused.ipynb #ea908203
 def closed_form(
@@ -83,7 +83,7 @@ def closed_form(
     for rows, columns, present in _blocks(relevance, chunk):
         value, pushed = _block_push(scores[rows], columns, present, tau, gradient, chunk)
         values[rows] = value
-        if gradient:
+        if pushed is not None:
             push[rows] = pushed
     return values, push
 

@@ -97,7 +97,7 @@ def _surrogate_block(queries: Queries, steps: StepSettings, pairs: int) -> None:
         at = one_level(queries, level, steps.smooth_hrank)
         if at is not None:
             _walk(queries, at, 1 / total[at.rows, None], near_grad, steps, pairs)
-    if queries.grad is not None:
+    if queries.grad is not None and near_grad is not None:
         queries.grad.scatter_add_(1, queries.near, near_grad)
     queries.values.masked_fill_(total == 0, torch.nan)
 
@@ -106,7 +106,7 @@ def _walk(queries: Queries, at: Level, share: Tensor, near_grad: Tensor | None, 
           pairs: int) -> None:
     "The positives of one level, some pairs (query, positive) at a time."
     count, finer = torch.tensor(at.sizes, device=at.rows.device)[:, None], at.finer_scores.shape[1]
-    pushed, pulled = (None, None) if near_grad is None else (torch.zeros_like(at.coarser), torch.zeros_like(at.nearby))
+    pushed, pulled = (x.new_empty(0) if near_grad is None else torch.zeros_like(x) for x in (at.coarser, at.nearby))
     start = 0
     while start < at.sizes[0]:
         live = sum(n > start for n in at.sizes)                              # the queries that have so many
@@ -123,11 +123,11 @@ def _walk(queries: Queries, at: Level, share: Tensor, near_grad: Tensor | None, 
         factor = -weight * h_rank / rank / steps.tau
         total = slopes.sum(2).mul_(factor)
         pushed[:live] += slopes.mul_(factor[:, :, None]).sum(1)
-        if finer:
+        if pulls is not None:
             total.addcmul_(pulls.sum(2), weight)
             pulled[:live, :finer] += pulls.mul_(weight[:, :, None]).sum(1)
         pulled[:live].scatter_add_(1, column, total.neg_())
-    if near_grad is not None:
+    if near_grad is not None and queries.grad is not None:
         queries.grad.index_add_(0, at.rows, pushed)
         near_grad.index_add_(0, at.rows, pulled)
 

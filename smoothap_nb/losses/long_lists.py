@@ -68,7 +68,8 @@ def count_ranks(ordered: Tensor, block: Tensor, positives: Positives, ties: str)
     broken = 0 * block.double()  # 0 * NaN: a broken score shows in the loss
     counts = (among_all, count_ahead(marks, marks, ties) - padding)
     found = (torch.empty_like(order).scatter_(1, order, count + (ties == "min")) for count in counts)
-    return tuple((ranks + broken).masked_fill(~positives.present, 1) for ranks in found)
+    among_all, among = ((ranks + broken).masked_fill(~positives.present, 1) for ranks in found)
+    return among_all, among
 
 # %% ../../nbs/05b_long_lists.ipynb #50cd9a7b
 def rank_change(scores: Tensor, ordered: Tensor, positives: Positives, step: Tensor, ties: str,

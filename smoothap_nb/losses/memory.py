@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +54,9 @@ class EmbeddingMemory(nn.Module):
         ValueError: a size below 1; in a call, embeddings or labels of another shape than those remembered.
     """
 
+    embeddings: Tensor  # buffers
+    labels: Tensor
+
     def __init__(self, loss: nn.Module, size: int):
         super().__init__()
         if not isinstance(loss, nn.Module) or not takes_references(loss):
@@ -92,7 +96,7 @@ class EmbeddingMemory(nn.Module):
         hierarchical = getattr(self.loss, "hierarchical", isinstance(labels, Tensor) and labels.ndim == 2)
         embeddings = check_embeddings(embeddings)
         labels = check_labels(labels, embeddings, "labels", hierarchical)
-        if ref_emb is None:
+        if ref_emb is None or ref_labels is None:
             gallery, gallery_labels, query_index = (
                 embeddings,
                 labels,
@@ -120,7 +124,7 @@ class EmbeddingMemory(nn.Module):
     def _rank(self, embeddings, labels, indices_tuple, ref_emb, ref_labels, query_index, remembered_labels) -> Tensor:
         """The loss of a plain ranking loss: remembered rows are constants, so they are scaled once and cost one
         product forward and one back."""
-        loss = self.loss
+        loss = cast(RankingLoss, self.loss)  # `forward` has looked
         scores, target = loss.rankings(
             embeddings, labels, indices_tuple, ref_emb, ref_labels, None if ref_emb is None else query_index
         )
@@ -133,10 +137,11 @@ class EmbeddingMemory(nn.Module):
 
     def _unit_rows(self, like: Tensor) -> Tensor:
         "The remembered rows, scaled to length 1."
-        if self._unit is None or self._unit.dtype != like.dtype or self._unit.device != like.device:
+        unit = self._unit
+        if unit is None or unit.dtype != like.dtype or unit.device != like.device:
             with torch.no_grad():
-                self._unit = unit_rows(self.embeddings.to(like))
-        return self._unit
+                unit = self._unit = unit_rows(self.embeddings.to(like))
+        return unit
 
     def _recall(self, gallery: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         "What is remembered, fit to be appended to `gallery`."

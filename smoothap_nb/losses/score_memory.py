@@ -24,6 +24,10 @@ class ScoreMemory(nn.Module):
         ValueError: a length that is no whole number, another `dim`.
     """
 
+    scores: Tensor  # buffers
+    relevance: Tensor
+    sizes: Tensor
+
     def __init__(self, length: int, dim: int = 0):
         super().__init__()
         if isinstance(length, bool) or not isinstance(length, Integral) or length < 0:

@@ -79,7 +79,8 @@ def calibration_loss(scores: Tensor, relevance: Tensor, pos_margin: float = 0.9,
     Raises:
         TypeError, ValueError: scores or relevance that do not fit, a margin that is not finite.
     """
-    check_number("pos_margin", pos_margin), check_number("neg_margin", neg_margin)
+    check_number("pos_margin", pos_margin)
+    check_number("neg_margin", neg_margin)
     scores = check_scores(scores, validate)
     return unchecked_calibration_loss(scores, check_relevance(relevance, scores), pos_margin, neg_margin)
 
@@ -88,7 +89,8 @@ def unchecked_calibration_loss(scores: Tensor, relevance: Tensor, pos_margin: fl
     "`calibration_loss` without checks; -inf marks an absent item, which violates nothing."
     violations = torch.where(relevance, pos_margin - scores, scores - neg_margin).relu()
     parts = [violations * relevance, violations * ~relevance]
-    return sum(part.sum() / (part.detach() > 0).sum().clamp(min=1) for part in parts)
+    pull, push = (part.sum() / (part.detach() > 0).sum().clamp(min=1) for part in parts)
+    return pull + push
 
 # %% ../../nbs/08_surrogates.ipynb #1f1c58a0
 def soft_bin_ap(scores: Tensor, relevance: Tensor, centres: int = 20, validate: bool = False) -> Tensor:

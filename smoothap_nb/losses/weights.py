@@ -53,7 +53,8 @@ def write_weights(path: Path, tensors: dict[str, Tensor], facts: dict[str, str])
         facts: entries of the header.
     """
     names = {dtype: name for name, dtype in _DTYPES.items()}
-    header, parts, end = {"__metadata__": dict(facts)}, [], 0
+    header: dict[str, dict] = {"__metadata__": dict(facts)}
+    parts, end = [], 0
     for name, tensor in tensors.items():
         part = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
         header[name] = {

@@ -75,9 +75,8 @@ def measure(ranked: RankedPositives, name: str, level: int, worth: Tensor | None
     Returns:
         (Q,) float64; NaN for a query without positives.
     """
-    (member, among, place), total, (kind, k) = ranked.at(level), ranked.counts[:, level - 1], split_name(name)
-    if kind == "mAP@R" or kind == "R-precision":
-        k = total[:, None]
+    (member, among, place), total, (kind, cut) = ranked.at(level), ranked.counts[:, level - 1], split_name(name)
+    k = total[:, None] if cut is None else cut  # R, where a name has no cut-off
     if kind in ("AP", "mAP") and name[:4] != "mAP@":
         value = mean_precision(member, among, ranked.rank, total)
     elif kind in ("mAP", "mAP@R"):
@@ -88,9 +87,11 @@ def measure(ranked: RankedPositives, name: str, level: int, worth: Tensor | None
     elif kind == "MRR":
         value = reciprocal_rank(member, place, total)
     elif kind == "NDCG":
-        value = gain_ratio(torch.exp2(ranked.levels.double()) - 1, ranked.rank, k)
+        value = gain_ratio(torch.exp2(ranked.levels.double()) - 1, ranked.rank, cut)
     elif kind == "ASI":
         value = set_intersection(shown(ranked), ranked.sizes)
+    elif worth is None:
+        raise ValueError(f"{name} needs worth: what an item of each level is worth")
     else:  # H-AP
         layer, rise = layers(worth)
         layer = layer.gather(1, ranked.levels.long())

@@ -107,7 +107,7 @@ def _faiss_search(queries: Rows, gallery: Rows, own: np.ndarray, k: int, index: 
     for part in gallery.slices(_BYTES_PER_PASS // gallery.width):
         engine.add(gallery.block(part).float().numpy())
     if hasattr(engine, "nprobe"):
-        engine.nprobe = probes
+        engine.nprobe = probes  # pyright: ignore[reportAttributeAccessIssue]  (hasattr has said so)
     longer = min(k + 1, len(gallery))
     found = [engine.search(queries.block(part).float().numpy(), longer) for part in queries.slices(4096)]
     scores, rows = (np.concatenate(parts) for parts in zip(*found))

@@ -158,8 +158,8 @@ def rank_positives(
     values = scores[torch.from_numpy(rows)[:, None].to(columns.device), columns].masked_fill(levels == 0, -torch.inf)
     order = sort_rows(-values)[1]
     values, levels = values.gather(1, order), levels.gather(1, order)
-    ahead = None if ties == "max" else count_above(scores, rows, values, True, compiled)
-    through = None if ties == "min" else count_above(scores, rows, values, False, compiled)
+    ahead = count_above(scores, rows, values, ties != "max", compiled)  # "max" and "min" ask for one count only
+    through = count_above(scores, rows, values, False, compiled) if ties == "average" else ahead
     rank = rank_by_rule(ahead, through, ties).masked_fill(levels == 0, torch.inf)
     tied = ((rank[:, 1:] == rank[:, :-1]) & (levels[:, 1:] > 0)).any(1).nonzero()[:, 0]
     if len(tied):  # among equal scores the rule decides

@@ -39,9 +39,9 @@ def memory_bytes(memory) -> int:
 
 def _let_go(rows: np.ndarray) -> None:
     "Pages of a file that were read leave this process; the system may keep them."
-    mapped = getattr(rows, "_mmap", None) is not None and getattr(rows, "mode", None) in ("r", "r+")
-    if mapped and hasattr(mmap, "MADV_DONTNEED"):
-        rows._mmap.madvise(mmap.MADV_DONTNEED)
+    mapped = getattr(rows, "_mmap", None)
+    if mapped is not None and getattr(rows, "mode", None) in ("r", "r+") and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class Rows:
@@ -63,7 +63,8 @@ class Rows:
         self.rows, self.name = (rows.detach() if isinstance(rows, Tensor) else rows), name
         self.double = str(rows.dtype).endswith("float64")
         self.device, self.dtype = torch.device("cpu"), torch.float64 if self.double else torch.float32
-        self.scale, self.extra, self.kept, self.longest = False, "", None, 1.0
+        self.scale, self.extra, self.longest = False, "", 1.0
+        self.kept: Tensor | None = None
         self.twins = (np.empty(0, np.int64), np.empty(0, np.int64))
 
     def __len__(self) -> int:
@@ -99,9 +100,9 @@ class Rows:
 
     def keep(self, budget: int) -> int:
         "Prepare all rows once, where they fit into `budget` bytes; gives the bytes that this takes."
-        ready = isinstance(self.rows, Tensor) and self.rows.dtype == self.dtype and self.rows.device == self.device
-        if ready and not self.scale and not self.extra:
-            self.kept = self.rows
+        rows, as_they_are = self.rows, not self.scale and not self.extra
+        if as_they_are and isinstance(rows, Tensor) and rows.dtype == self.dtype and rows.device == self.device:
+            self.kept = rows
             return 0
         if len(self) * self.width > budget:
             return 0
@@ -243,7 +244,8 @@ def exact_products():
         finally:
             torch.set_float32_matmul_precision(before)
         return
-    kinds = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    # torch makes the second one as it is imported
+    kinds = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # pyright: ignore[reportAttributeAccessIssue]
     before = [kind.fp32_precision for kind in kinds]
     try:
         for kind in kinds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -84,7 +85,7 @@ def evaluate_cross_modal(
     if (relevance is None) == (image_ids is None):
         raise ValueError("pass relevance (pictures, texts) or image_ids (texts), exactly one of the two")
     if relevance is None:
-        relevance = relevance_from_ids(image_ids, len(images), len(texts))
+        relevance = relevance_from_ids(cast(Tensor, image_ids), len(images), len(texts))  # one of the two is there
     if relevance.dtype != torch.bool or relevance.shape != (len(images), len(texts)):
         raise ValueError(
             f"relevance must be bool ({len(images)}, {len(texts)}), pictures by texts; got {relevance.dtype} "
