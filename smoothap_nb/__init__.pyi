@@ -79,6 +79,7 @@ from .train.text import load_towers as load_towers
 from .metrics.dataset import evaluate as evaluate
 from .metrics.neighbours import nearest_neighbours as nearest_neighbours
 from .metrics.neighbours import evaluate_neighbours as evaluate_neighbours
+from .metrics.accumulator import RetrievalMetrics as RetrievalMetrics
 from .metrics.curves import precision_recall_curve as precision_recall_curve
 from .data.glyphs import Glyphs as Glyphs
 from .data.glyphs import glyph_batch as glyph_batch
@@ -151,5 +152,4 @@ from .images import open_rgb as read_photo
 
 __version__: str
 __all__: list[str]
-RetrievalMetrics: Any  # made at first use
 DATASETS: Any  # made at first use

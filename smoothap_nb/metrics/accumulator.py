@@ -7,6 +7,7 @@ a repeated image is a false hit at rank 1, so the state carries each image's num
 from __future__ import annotations
 
 import warnings
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,7 +16,12 @@ from ..checks import TIES, check_choice
 from .dataset import evaluate
 from .labels import NoPositives, read_labels
 
-__all__ = ["RetrievalMetrics"]  # noqa: F822 (made in __getattr__)
+if TYPE_CHECKING:  # at run time torchmetrics joins at first use only
+    from torchmetrics import Metric as _Base
+else:
+    _Base = object
+
+__all__ = ["RetrievalMetrics"]
 _ROLES = {"both": 0, "query": 1, "gallery": 2}
 
 
@@ -31,45 +37,45 @@ def metric_class():
 
         return type("RetrievalMetrics", (), {"__init__": refuse, "__module__": __name__, "__doc__": refuse.__doc__})
 
-    class RetrievalMetrics(_Accumulator, Metric):
-        """`evaluate` as a torchmetrics Metric: gathers embeddings over batches and processes, each image once.
-
-        Args:
-            metrics: names, as in `evaluate`.
-            ties, memory, include_query, normalize, distance, alpha, weights, extra_fine, engine: as in `evaluate`.
-            **kwargs: of `torchmetrics.Metric`, e.g. `compute_on_cpu=True`.
-
-        `update(embeddings, labels, index=None, role="both")` takes a batch: (B, D) embeddings, (B,), (B, L) or bool
-        (B, T) labels, and (B,) the images' numbers in the data set. Without numbers images are counted as they come, in
-        a single process only. `role` is "query" or "gallery" where those are two sets, each with numbers of its own.
-        `compute()` gives a dict of scalar tensors, in Lightning `self.log_dict(metric.compute())` at the end of an
-        epoch, followed by `metric.reset()`. A pass in which no query has a positive, as in a sanity check on two
-        batches, gives NaN and one warning.
-        """
-
-        def __init__(self, metrics=("mAP", "mAP@R", "R@1"), *, ties: str = "max", memory="1GB",
-                     include_query: bool = False, normalize=None, distance: str = "cosine", alpha: float = 1.0,
-                     weights=None, extra_fine: int = 0, engine: str = "auto", **kwargs):
-            super().__init__(**kwargs)
-            check_choice("ties", ties, TIES)
-            self.metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
-            self.options = {"ties": ties, "memory": memory, "include_query": include_query, "normalize": normalize,
-                            "distance": distance, "alpha": alpha, "weights": weights, "extra_fine": extra_fine,
-                            "engine": engine}
-            self.noticed = False
-            for state in ("embeddings", "labels", "index", "role"):
-                self.add_state(state, default=[], dist_reduce_fx="cat")
-
-    RetrievalMetrics.__qualname__ = "RetrievalMetrics"
-    return RetrievalMetrics
+    return type("RetrievalMetrics", (_Accumulator, Metric), {"__module__": __name__, "__doc__": _Accumulator.__doc__})
 
 
-class _Accumulator:
-    "What `RetrievalMetrics` does beside torchmetrics: it collects, and evaluates what it has collected."
+class _Accumulator(_Base):
+    """`evaluate` as a torchmetrics Metric: gathers embeddings over batches and processes, each image once.
+
+    Args:
+        metrics: names, as in `evaluate`.
+        ties, memory, include_query, normalize, distance, alpha, weights, extra_fine, engine: as in `evaluate`.
+        **kwargs: of `torchmetrics.Metric`, e.g. `compute_on_cpu=True`.
+
+    `update(embeddings, labels, index=None, role="both")` takes a batch: (B, D) embeddings, (B,), (B, L) or bool
+    (B, T) labels, and (B,) the images' numbers in the data set. Without numbers images are counted as they come, in
+    a single process only. `role` is "query" or "gallery" where those are two sets, each with numbers of its own.
+    `compute()` gives a dict of scalar tensors, in Lightning `self.log_dict(metric.compute())` at the end of an
+    epoch, followed by `metric.reset()`. A pass in which no query has a positive, as in a sanity check on two
+    batches, gives NaN and one warning.
+    """
 
     full_state_update = False
     is_differentiable = False
     higher_is_better = True
+    embeddings: list[Tensor]  # the states: one entry a batch
+    labels: list[Tensor]
+    index: list[Tensor]
+    role: list[Tensor]
+
+    def __init__(self, metrics=("mAP", "mAP@R", "R@1"), *, ties: str = "max", memory="1GB",
+                 include_query: bool = False, normalize=None, distance: str = "cosine", alpha: float = 1.0,
+                 weights=None, extra_fine: int = 0, engine: str = "auto", **kwargs):
+        super().__init__(**kwargs)
+        check_choice("ties", ties, TIES)
+        self.metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
+        self.options = {"ties": ties, "memory": memory, "include_query": include_query, "normalize": normalize,
+                        "distance": distance, "alpha": alpha, "weights": weights, "extra_fine": extra_fine,
+                        "engine": engine}
+        self.noticed = False
+        for state in ("embeddings", "labels", "index", "role"):
+            self.add_state(state, default=[], dist_reduce_fx="cat")
 
     def update(self, embeddings: Tensor, labels: Tensor, index: Tensor | None = None, role: str = "both") -> None:
         "Add a batch."
@@ -137,6 +143,12 @@ def _once(embeddings: Tensor, labels: Tensor, index: Tensor) -> tuple[Tensor, Te
         image = int(index[(labels[first][place] != labels).reshape(len(labels), -1).any(1)][0])
         raise ValueError(f"image {image} came with two different labels: index must be its number in the data set")
     return embeddings[first], labels[first]
+
+
+if TYPE_CHECKING:  # what `metric_class` makes, as who checks types sees it
+
+    class RetrievalMetrics(_Accumulator):
+        "`evaluate` as a torchmetrics Metric: gathers embeddings over batches and processes, each image once."
 
 
 def __getattr__(name: str):
