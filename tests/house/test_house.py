@@ -223,6 +223,19 @@ def test_an_editor_completes_a_loss_with_its_signature():
 
 
 @pytest.mark.slow
+def test_a_type_checker_has_nothing_to_say():
+    "What [tool.pyright] of pyproject.toml includes: no error, no warning."
+    done = subprocess.run(
+        [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"],
+        capture_output=True, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    found = json.loads(done.stdout)
+    assert found["summary"]["filesAnalyzed"] > 40, "pyright did not see the losses and the metrics"
+    said = [f"{f['file']}:{f['range']['start']['line'] + 1}: {f['message']}" for f in found["generalDiagnostics"]]
+    assert not said, "\n".join(said)
+
+
+@pytest.mark.slow
 def test_a_type_checker_knows_every_public_name(tmp_path):
     names = smoothap_nb.__all__
     (tmp_path / "uses.py").write_text(
