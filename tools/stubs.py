@@ -33,13 +33,10 @@ def tables() -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
 
 @functools.cache
 def defined(module: str) -> frozenset[str]:
-    """The names that a module's text defines at its top, or for type checkers; others are made at first use, where
-    another package is needed for them.
+    """The names that a module's text defines at its top; others are made at first use, where another package is needed
+    for them.
     """
     tree = ast.parse((PACKAGE / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
-    for node in list(tree.body):  # what is there for type checkers alone
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            tree.body += node.body
     names = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
     for node in tree.body:
         if isinstance(node, (ast.Assign, ast.AnnAssign)):

@@ -40,13 +40,19 @@ def metric_class():
     return type("RetrievalMetrics", (_Accumulator, Metric), {"__module__": __name__, "__doc__": _Accumulator.__doc__})
 
 
-class _Accumulator(_Base):
+class RetrievalMetrics(_Base):
     """`evaluate` as a torchmetrics Metric: gathers embeddings over batches and processes, each image once.
 
     Args:
         metrics: names, as in `evaluate`.
         ties, memory, include_query, normalize, distance, alpha, weights, extra_fine, engine: as in `evaluate`.
         **kwargs: of `torchmetrics.Metric`, e.g. `compute_on_cpu=True`.
+
+    Raises:
+        ImportError: torchmetrics is not installed.
+        TypeError, ValueError: an unknown tie rule or role; in `update`, embeddings, labels or numbers that do not fit,
+            or no numbers where several processes run; in `compute`, no images at all, roles that do not go together, an
+            image that came with two labels.
 
     `update(embeddings, labels, index=None, role="both")` takes a batch: (B, D) embeddings, (B,), (B, L) or bool
     (B, T) labels, and (B,) the images' numbers in the data set. Without numbers images are counted as they come, in
@@ -145,10 +151,9 @@ def _once(embeddings: Tensor, labels: Tensor, index: Tensor) -> tuple[Tensor, Te
     return embeddings[first], labels[first]
 
 
-if TYPE_CHECKING:  # what `metric_class` makes, as who checks types sees it
-
-    class RetrievalMetrics(_Accumulator):
-        "`evaluate` as a torchmetrics Metric: gathers embeddings over batches and processes, each image once."
+_Accumulator = RetrievalMetrics
+if not TYPE_CHECKING:
+    del RetrievalMetrics  # for `__getattr__` to give, joined with torchmetrics
 
 
 def __getattr__(name: str):
