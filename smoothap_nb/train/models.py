@@ -5,14 +5,12 @@
 # %% ../../nbs/13_models.ipynb #7cd8a399
 from __future__ import annotations
 
-import difflib
-import urllib.error
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..checks import ConfigError, nearest, reason
+from ..checks import ConfigError, nearest
+from .backbones import TimmFeatures, imagenet_weights, timm_backbone
 from .config import ModelConfig
 from .weights import fitted, read_state
 
@@ -30,11 +28,22 @@ def backbone_names() -> list[str]:
         if n.startswith(("resnet", "resnext", "wide_resnet"))
     ] + ["se_resnet50"]
 
+# %% ../../nbs/13_models.ipynb #73da9924
+def _resnet(name: str) -> nn.Module:
+    "A ResNet with its classifier, weights at random."
+    import torchvision
 
-def _backbone(config: ModelConfig) -> tuple[nn.Module, int]:
-    "A network without its classifier, and the number of features it gives."
-    if config.backbone.startswith("timm/"):
-        return _timm_backbone(config)
+    return se_resnet50() if name == "se_resnet50" else torchvision.models.get_model(name, weights=None)
+
+# %% ../../nbs/13_models.ipynb #de68376f
+def _small_stem(net: nn.Module) -> None:
+    "Half the side after the first layers, in place of a quarter."
+    net.conv1 = nn.Conv2d(3, net.conv1.out_channels, 3, stride=2, padding=1, bias=False)
+    net.maxpool = nn.Identity()
+
+# %% ../../nbs/13_models.ipynb #716b3ac9
+def _check_backbone(config: ModelConfig) -> None:
+    "Refuse an unknown name, and a stem that the weights do not fit."
     if config.backbone not in backbone_names():
         raise ConfigError(
             f"no backbone {config.backbone!r}: {nearest(config.backbone, backbone_names())} (timm's models are named "
@@ -46,42 +55,29 @@ def _backbone(config: ModelConfig) -> tuple[nn.Module, int]:
             f"with: set model.stem = \"imagenet\", "
             "or train from scratch with model.weights = \"none\""
         )
-    net = _resnet(config.backbone)
+
+# %% ../../nbs/13_models.ipynb #e1491cb2
+def _load_weights(net: nn.Module, config: ModelConfig) -> None:
+    "Put the weights that are asked for into a network that still has its classifier."
     if config.weights == "imagenet":
-        net.load_state_dict(_imagenet(config.backbone, net))
+        net.load_state_dict(imagenet_weights(config.backbone))
     elif config.weights != "none":
         net.load_state_dict(
             fitted(read_state(config.weights), net.state_dict(), config.weights, config.backbone), strict=False
         )
-    width = net.fc.in_features
-    net.fc, net.avgpool = nn.Identity(), nn.Identity()
+
+# %% ../../nbs/13_models.ipynb #e9b54155
+def _backbone(config: ModelConfig) -> tuple[nn.Module, int]:
+    "A network without its classifier, and the number of features it gives."
+    if config.backbone.startswith("timm/"):
+        return timm_backbone(config)
+    _check_backbone(config)
+    net = _resnet(config.backbone)
+    _load_weights(net, config)
+    width, net.fc, net.avgpool = net.fc.in_features, nn.Identity(), nn.Identity()
     if config.stem == "small":
-        net.conv1 = nn.Conv2d(3, net.conv1.out_channels, 3, stride=2, padding=1, bias=False)
-        net.maxpool = nn.Identity()
+        _small_stem(net)
     return net, width
-
-
-def _resnet(name: str) -> nn.Module:
-    "A ResNet with its classifier, weights at random."
-    import torchvision
-
-    return se_resnet50() if name == "se_resnet50" else torchvision.models.get_model(name, weights=None)
-
-
-def _imagenet(name: str, net: nn.Module) -> dict:
-    "torchvision's ImageNet weights (version 1, as the papers used), from its server."
-    import torchvision
-
-    if name == "se_resnet50":  # torchvision has none; timm's network of the same shape has the same names
-        return _timm_create("seresnet50", pretrained=True, classes=1000).state_dict()
-    entry = torchvision.models.get_model_weights(name)["IMAGENET1K_V1"]
-    try:
-        return entry.get_state_dict(progress=True, check_hash=True, weights_only=True)
-    except (urllib.error.URLError, OSError) as error:
-        raise ConfigError(
-            f"the ImageNet weights of {name} could not be fetched ({error}). Download {entry.url} elsewhere "
-            f"and pass its path as model.weights, or train from scratch with model.weights = \"none\""
-        ) from None
 
 # %% ../../nbs/13_models.ipynb #a1b0cfd5
 def se_resnet50(num_classes: int = 1000) -> nn.Module:
@@ -113,70 +109,6 @@ def se_resnet50(num_classes: int = 1000) -> nn.Module:
 
     return ResNet(SqueezeBottleneck, [3, 4, 6, 3], num_classes=num_classes)
 
-# %% ../../nbs/13_models.ipynb #7d429771
-def _timm_create(name: str, pretrained: bool = False, classes: int = 0) -> nn.Module:
-    "A model of timm without pooling (and without classifier), or a clear refusal."
-    try:
-        import timm
-    except ImportError:
-        raise ConfigError(f"timm/{name} needs the package timm, which is not installed: pip install timm") from None
-    if not timm.is_model(name.partition(".")[0]):
-        raise ConfigError(f"timm has no model {name!r}: {_near_timm(name, timm.list_models())}")
-    settings = {"pretrained": pretrained, "num_classes": classes, "global_pool": ""}
-    try:
-        try:
-            # transformers that can then take pictures of any size
-            return timm.create_model(name, **settings, dynamic_img_size=True)
-        except TypeError:
-            return timm.create_model(name, **settings)
-    except TypeError as error:
-        raise ConfigError(
-            f"timm/{name} cannot be used without its own pooling ({reason(error)}); choose another backbone"
-        ) from None
-    # an unknown tag; or the hub's client, which raises its own kinds when it has no connection
-    except Exception as error:
-        if pretrained and "tag" not in str(error):
-            raise ConfigError(
-                f"the weights of timm/{name} could not be fetched ({reason(error)}). Download them elsewhere and pass "
-                f"their path as "
-                "model.weights, or train from scratch with model.weights = \"none\""
-            ) from None
-        raise ConfigError(f"timm/{name}: {reason(error)}") from None
-
-
-def _near_timm(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(map(repr, close))}?" if close else "timm.list_models() lists them"
-
-
-class _TimmFeatures(nn.Module):
-    "A timm network as (N, 3, H, W) -> (N, C, h, w)."
-
-    def __init__(self, net: nn.Module):
-        super().__init__()
-        self.net = net
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.net.forward_features(x)
-        if x.ndim == 3:  # tokens: the pictures' own, without class tokens and registers
-            return x[:, getattr(self.net, "num_prefix_tokens", 0):].transpose(1, 2)[..., None]
-        last = getattr(self.net, "output_fmt", "NCHW") == "NHWC"
-        return x.permute(0, 3, 1, 2) if last else x
-
-
-def _timm_backbone(config: ModelConfig) -> tuple[nn.Module, int]:
-    if config.stem != "imagenet":
-        raise ConfigError(
-            f"model.stem = {config.stem!r} changes torchvision's ResNets; {config.backbone} keeps its own: set "
-            f"model.stem = \"imagenet\""
-        )
-    net = _timm_create(config.backbone.removeprefix("timm/"), config.weights == "imagenet")
-    if config.weights not in ("none", "imagenet"):
-        net.load_state_dict(
-            fitted(read_state(config.weights), net.state_dict(), config.weights, config.backbone), strict=False
-        )
-    return _TimmFeatures(net), net.num_features
-
 # %% ../../nbs/13_models.ipynb #39a9ec3a
 class GeM(nn.Module):
     "Generalised-mean pooling of a (N, C, H, W) map to (N, C), with one learnt exponent (Radenović et al. 2019, Eq. 3)."
@@ -188,7 +120,7 @@ class GeM(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.float().clamp(min=self.eps).pow(self.p).mean((2, 3)).pow(1 / self.p)
 
-
+# %% ../../nbs/13_models.ipynb #54481c23
 class _Pool(nn.Module):
     def __init__(self, kind: str):
         super().__init__()
@@ -248,7 +180,7 @@ class EmbeddingModel(nn.Module):
             raise ValueError(f"images must have shape (N, 3, H, W) or (N, 1, H, W), got {tuple(images.shape)}")
         net = self.backbone
         x = (images.expand(-1, 3, -1, -1) - self.mean) / self.std
-        if isinstance(net, _TimmFeatures):
+        if isinstance(net, TimmFeatures):
             return self.pool(net(x))
         x = net.maxpool(net.relu(net.bn1(net.conv1(x))))
         return self.pool(net.layer4(net.layer3(net.layer2(net.layer1(x)))))

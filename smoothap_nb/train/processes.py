@@ -1,4 +1,4 @@
-"""Several processes of this machine, started from one program: to see on a desk what `torchrun` does across machines."""
+"""Several processes of this machine from one program: to see on a desk what `torchrun` does across machines."""
 
 from __future__ import annotations
 

@@ -68,6 +68,7 @@ RESHAPED = [  # lessons that hold the limits of a lesson: 40 to 70 cells, short 
     "06_fastap",
     "08_surrogates",
     "08b_beyond_ap",
+    "13_models",
     "15_evaluation",
     "18_large_batches",
 ]
