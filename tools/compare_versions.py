@@ -4,7 +4,8 @@
     python tools/compare_versions.py ../before                 prints a table
     python tools/compare_versions.py ../before --record FILE   and writes it as JSON
 
-Each round starts a fresh process of either version, one thread each; a ratio is that of the medians, beside that of the minima.
+Each round starts a fresh process of either version, one thread each; a ratio is that of the medians, beside that of the
+minima.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def hierarchical():
     hap(x, tree).backward()
 out["HAPLoss, B = 384"] = best(hierarchical, 8)
 print(json.dumps(out))
-"""
+"""  # noqa: E501
 
 
 def measured(folder: Path) -> dict[str, float]:
@@ -92,8 +93,14 @@ def main() -> None:
 
         import torch
 
-        facts = {"command": "python tools/compare_versions.py BEFORE --record FILE", "date": datetime.date.today().isoformat(),
-                 "rounds": args.rounds, "threads": 1, "environment": environment(torch.device("cpu")), "rows": rows}
+        facts = {
+            "command": "python tools/compare_versions.py BEFORE --record FILE",
+            "date": datetime.date.today().isoformat(),
+            "rounds": args.rounds,
+            "threads": 1,
+            "environment": environment(torch.device("cpu")),
+            "rows": rows,
+        }
         args.record.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
