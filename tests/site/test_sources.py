@@ -106,3 +106,9 @@ def test_lists_tables_and_headings_stand_apart(source):
                 assert not (re.match(pattern, line) and before.strip() and not continues), (
                     f"{source}: a {kind} needs an empty line before {line[:60]!r}"
                 )
+
+
+def test_the_readme_lists_every_lesson():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    missing = [p.name for p in sorted((ROOT / "nbs").glob("[0-9]*.ipynb")) if f"](nbs/{p.name})" not in text]
+    assert not missing, f"README.md lacks {', '.join(missing)}"
