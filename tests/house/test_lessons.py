@@ -10,6 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+import api
 import lesson_shape
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,6 +57,95 @@ def test_lessons_that_are_mentioned_exist(path):
     for found in re.finditer(r"[Ll]essons?\s+((?:\d\db?(?:,\s*|\s+and\s+|\s+to\s+|\s+or\s+)?)+)", text_of(path)):
         for number in re.findall(r"\d\db?", found[1]):
             assert number in NUMBERS, f"{path.name} mentions lesson {number}, which does not exist: ...{found[0]}..."
+
+
+FIRST = [p for p in READING if p.stem < "09"]
+FIGURE = re.compile(r"Figures? (\d\db?|\db?)\.(\d+)")
+TAG = re.compile(r"\\tag\{(\db?)\.(\d+)\}")
+CITED = re.compile(r"\((\db?)\.(\d+)\)")
+
+
+def cells_of(path: Path) -> list:
+    return nbformat.read(path, as_version=4).cells
+
+
+def figures_of(path: Path) -> list[str]:
+    "The markdown below each figure of a lesson, up to its first full stop."
+    cells = cells_of(path)
+    shown = [
+        i for i, c in enumerate(cells) if any("image/png" in o.get("data", {}) for o in c.get("outputs", []))
+    ]
+    return [cells[i + 1].source if cells[i + 1].cell_type == "markdown" else "" for i in shown]
+
+
+def tags_of(path: Path) -> list[tuple[str, str]]:
+    return TAG.findall("\n".join(c.source for c in cells_of(path) if c.cell_type == "markdown"))
+
+
+def place_of(path: Path) -> str:
+    "The number in front of a lesson's figures: 7b for 07b."
+    return path.stem.partition("_")[0].lstrip("0")
+
+
+@pytest.mark.parametrize("path", [p for p in FIRST if p.stem != "00_why"], ids=lambda p: p.stem)
+def test_figures_and_equations_are_numbered(path):
+    place = place_of(path)
+    for number, caption in enumerate(figures_of(path), start=1):
+        assert caption.startswith(f"*Figure {place}.{number}.* "), (
+            f"figure {number} of {path.name} needs its number below it, got {caption[:40]!r}"
+        )
+    assert tags_of(path) == [(place, str(n)) for n in range(1, len(tags_of(path)) + 1)]
+
+
+@pytest.mark.parametrize("path", READING, ids=lambda p: p.stem)
+def test_numbers_that_are_mentioned_exist(path):
+    figures = {(place_of(p), str(n)) for p in FIRST for n in range(1, len(figures_of(p)) + 1)}
+    equations = {tag for p in FIRST for tag in tags_of(p)}
+    cells = cells_of(path)
+    prose = re.sub(r"\$[^$\n]*\$", " ", "\n".join(c.source for c in cells if c.cell_type == "markdown"))
+    # Figure 5 of a paper has no point in its number; (0.5) is a value
+    for found in FIGURE.findall(prose):
+        assert found in figures, f"{path.name} mentions Figure {'.'.join(found)}, which does not exist"
+    for found in CITED.findall(prose):
+        assert found in equations or found[0] == "0", f"{path.name} mentions ({'.'.join(found)}), which does not exist"
+
+
+PAPERS = {  # what a lesson calls a paper -> where the paper is
+    "Smooth-AP paper": "arxiv.org/abs/2007.12163",
+    "RaMBO": "arxiv.org/abs/1912.03500",
+    "HAPPIER": "arxiv.org/abs/2207.04873",
+    "ROADMAP": "arxiv.org/abs/2110.01445",
+    "FastAP": "Cakir_Deep_Metric_Learning_to_Rank_CVPR_2019_paper",
+    "SoDeep": "arxiv.org/abs/1904.04272",
+    "Bleeker": "arxiv.org/abs/2202.07474",
+    "PNP": "arxiv.org/abs/2102.04640",
+    "SupRank": "arxiv.org/abs/2309.08250",
+}
+NAMED = re.compile(r"(?:et al\.|and others|[A-Z]\w+ and [A-Z]\w+),?(?: \w+)? (?:19|20)\d\d")
+
+
+@pytest.mark.parametrize("path", [p for p in READING if p.stem[:2] != "21"], ids=lambda p: p.stem)
+def test_a_paper_that_is_cited_is_one_click_away(path):
+    text = "\n".join(c.source for c in cells_of(path) if c.cell_type == "markdown")
+    prose = re.sub(r"(?m)^[#>].*$|`[^`\n]*`|\]\([^)]*\)", " ", text)
+    for name, address in PAPERS.items():
+        if re.search(rf"(?<![\w-]){name}(?![\w$])", prose):
+            assert address in text, f"{path.name} speaks of {name} and does not link to its paper"
+    for line in text.splitlines():
+        if NAMED.search(line):
+            assert "](http" in line, f"{path.name} cites without a link: {line[:90]}"
+
+
+@pytest.mark.parametrize("path", [p for p in READING if "00" < p.stem[:2] < "20"], ids=lambda p: p.stem)
+def test_a_lesson_leads_to_its_reference_and_its_problem_set(path):
+    source = "\n".join(c.source for c in cells_of(path))
+    pages = re.findall(r"smoothap-nb\.github\.io/smoothap_nb/docs/api/([\w-]+)\.html", source)
+    assert pages, f"{path.name} has no link to the reference"
+    assert {page.replace("-", "_") for page in pages} <= {api.page_of(m).replace("-", "_") for m in api.public_names()}
+    if path in FIRST:
+        sets = re.findall(r"course/source/(\w+)/(\w+)\.ipynb", source)
+        assert sets, f"{path.name} has no link to a problem set"
+        assert all((ROOT / "course" / "source" / a / f"{b}.ipynb").exists() for a, b in sets)
 
 
 RESHAPED = [  # lessons that hold the limits of a lesson: 40 to 70 cells, short code, checks, prose between; the list only grows  # noqa: E501
