@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
-__all__ = ['app', 'say', 'table', 'run', 'Cpu', 'Fresh', 'Quiet']
+__all__ = ['app', 'say', 'table', 'run', 'exit_codes_of_signals', 'Cpu', 'Fresh', 'Quiet']
 
 app = typer.Typer(
     help="Ranking losses for image retrieval: train, evaluate, search.",
@@ -18,7 +20,7 @@ app = typer.Typer(
 )
 # options of several commands
 Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even where a CUDA device is found.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Delete what the folder holds and start over.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Delete what a run wrote there, and start over.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 
 
@@ -47,6 +49,15 @@ def table(metrics: dict[str, dict]) -> str:
         for name, row in metrics.items()
     ]
     return "\n".join(lines)
+
+
+@contextmanager
+def exit_codes_of_signals() -> Iterator[None]:
+    "End with 128 and the signal's number, as shells count (130 after Ctrl-C, 143 after SIGTERM): typer knows only 130."
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        raise typer.Exit(128 + getattr(stopped, "number", 2)) from None
 
 
 def run() -> None:

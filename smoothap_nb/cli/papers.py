@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from .app import Cpu, Fresh, Quiet, say
+from .app import Cpu, Fresh, Quiet, exit_codes_of_signals, say
 
 __all__ = ['reproduce', 'results']
 
@@ -107,7 +107,8 @@ def reproduce(
         _glyphs(name.partition("/")[2], grid, cpu, record_to, workers, _changes(settings), minutes)
     else:
         options = {"also_root": also_root, "miniature": miniature, "record": record_to, "fresh": fresh}
-        _row(name, root, _changes(settings) | {"seed": seed}, run, cpu, progress=not quiet, **options)
+        with exit_codes_of_signals():
+            _row(name, root, _changes(settings) | {"seed": seed}, run, cpu, progress=not quiet, **options)
 
 
 def _changes(settings: list[str] | None) -> dict:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from .app import Cpu, Fresh, Quiet, say, table
+from .app import Cpu, Fresh, Quiet, exit_codes_of_signals, say, table
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +41,8 @@ def train(
 
     from ..detection.command import is_detection, run_detection
     from ..train.config import load_experiment
-    from ..train.machine import engine_for, pick_device
+    from ..train.machine import engine_for, on_main, pick_device
+    from ..train.run_folder import hold
     from ..train.runs import open_run
 
     device = torch.device("cpu") if cpu else pick_device()
@@ -54,14 +56,18 @@ def train(
         chosen = load_experiment(chosen.on_cuda, settings or [])
     engine = engine_for(cpu=device.type == "cpu")  # one process, or as many as torchrun or accelerate launch started
     run = run or Path("runs") / chosen.name
-    if engine.is_main_process:
-        open_run(run, chosen, fresh)
-    engine.wait_for_everyone()
     tell = say if engine.is_main_process else lambda text: None
-    if not _is_trained(run, tell):
-        _train(chosen, run, device, engine.num_processes, tell, progress=not quiet)
-    if engine.is_main_process:  # measured by the main process alone
-        _measure(run, record_to, progress=not quiet)
+    with exit_codes_of_signals(), ExitStack() as held:
+
+        def take() -> None:
+            held.enter_context(hold(run))
+            open_run(run, chosen, fresh)
+
+        on_main(engine, take)
+        if not _is_trained(run, tell):
+            _train(chosen, run, device, engine.num_processes, tell, progress=not quiet)
+        if engine.is_main_process:  # measured by the main process alone
+            _measure(run, record_to, progress=not quiet)
 
 
 def _is_trained(run: Path, tell: Callable[[str], None]) -> bool:
@@ -112,17 +118,24 @@ def _train(
 
 
 def _measure(run: Path, record_to: Path | None, progress: bool) -> None:
-    "Measure a trained run, write its report, print the table."
+    "Measure a trained run, print the table, write its report."
     from ..files import write_atomic
     from ..show.report import write_report
     from ..train.measure import measure
 
     record, shown = measure(run, progress=progress)
-    page = write_report(run, record, shown)
+    say(table(record["metrics"]))  # first of all: what follows may meet a full disk
     if record_to is not None:
         write_atomic(record_to, json.dumps(record, indent=1) + "\n")
-    say(table(record["metrics"]))
-    say(f"report: {page}")
+    _say_report(lambda: write_report(run, record, shown))
+
+
+def _say_report(write: Callable[[], Path]) -> None:
+    "Write a page and say where it is, or why it is not: the numbers are out already."
+    try:
+        say(f"report: {write()}")
+    except OSError as error:
+        say(f"no report: {error}")
 
 
 def evaluate(
@@ -172,7 +185,7 @@ def evaluate(
         options = {"ties": ties, "memory": memory, "normalize": _scaling(normalize), "progress": not quiet}
         record, values = measure_files(target, labels, gallery, gallery_labels, metric or (), **options)
         metrics = {target.name: record["metrics"]}
-        page = write_files_report(report, record, values) if report is not None else None
+        page = None if report is None else lambda: write_files_report(report, record, values)
     else:
         if any(option is not None for option in (labels, gallery, gallery_labels, metric)):
             raise ConfigError(
@@ -180,14 +193,14 @@ def evaluate(
                 "its own held-out classes with the metrics of its experiment.toml"
             )
         record, shown = measure(target, progress=not quiet)
-        metrics, page = record["metrics"], write_report(target, record, shown)
+        metrics, page = record["metrics"], lambda: write_report(target, record, shown)
     say(table(metrics))
     for path, text in ((json_to, json.dumps(record, indent=1) + "\n"), (markdown_to, markdown_table(metrics))):
         if path is not None:
             write_atomic(path, text)
             say(f"written: {path}")
     if page is not None:
-        say(f"report: {page}")
+        _say_report(page)
 
 
 def _scaling(normalize: str) -> bool | str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,7 +46,7 @@ def run_detection(
         name: a detection experiment, or a .toml file.
         settings: changes such as "lr=0.01".
         run: folder of the run; runs/NAME when left out.
-        fresh: delete what the folder holds.
+        fresh: delete what a run wrote there.
         device: where to train; the CPU when left out.
         record_to: also write the numbers to this file.
         say: what to do with a line for the person who waits.
@@ -58,15 +57,31 @@ def run_detection(
     Raises:
         ConfigError: an experiment that does not fit, or a folder that holds something else.
     """
-    from ..files import write_atomic
-    from ..train.machine import environment
+    from ..train.run_folder import clear_run, hold
 
     experiment, device = load_detection_experiment(name, settings), device or torch.device("cpu")
     folder = run or Path("runs") / experiment.name
-    if fresh and (folder / "detection.json").exists():
-        shutil.rmtree(folder)
-    if folder.exists() and any(folder.iterdir()):
-        raise ConfigError(f"{folder} is not empty: take another folder (--run), or --fresh to delete a detection run")
+    with hold(folder):
+        if fresh and (folder / "detection.json").exists():
+            clear_run(folder, keep=())
+        if folder.exists() and any(path.name != ".lock" for path in folder.iterdir()):
+            raise ConfigError(
+                f"{folder} is not empty: take another folder (--run), or --fresh to delete a detection run"
+            )
+        return _train_and_store(experiment, folder, device, record_to, say)
+
+
+def _train_and_store(
+    experiment: DetectionExperiment,
+    folder: Path,
+    device: torch.device,
+    record_to: Path | None,
+    say: Callable[[str], None],
+) -> dict:
+    "The record of a training; weights and numbers are in the folder."
+    from ..files import replacing, write_atomic
+    from ..train.machine import environment
+
     train, test = data_for(experiment)
     here = environment(device)  # asked now: the checkout may change while the network trains
     model = detector_for(experiment, len(train.classes)).to(device)
@@ -78,9 +93,8 @@ def run_detection(
         "date": datetime.date.today().isoformat(), "environment": here,
     }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(
-        {key: value.contiguous().cpu() for key, value in model.state_dict().items()}, folder / "model.safetensors"
-    )
+    with replacing(folder / "model.safetensors") as unfinished:
+        save_file({key: value.contiguous().cpu() for key, value in model.state_dict().items()}, unfinished)
     text = json.dumps(record, indent=1) + "\n"
     for path in filter(None, (folder / "detection.json", record_to)):
         write_atomic(Path(path), text)

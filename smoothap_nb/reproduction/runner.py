@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -155,6 +156,7 @@ def reproduce(
     import torch
 
     from ..train.machine import engine_for, on_main, pick_device
+    from ..train.run_folder import hold
 
     entry = find_entry(name)
     device = torch.device(device) if device else pick_device()
@@ -179,9 +181,11 @@ def reproduce(
                 "experiment of your own"
             )
         run = Path(run) if run else scratch / "run" if miniature else Path("runs") / name / f"seed{experiment.seed}"
-        result = _train_and_measure(
-            entry, experiment, run, roots, engine, device, miniature, changed, fresh, progress, say
-        )
+        with ExitStack() as held:
+            on_main(engine, lambda: held.enter_context(hold(run)))
+            result = _train_and_measure(
+                entry, experiment, run, roots, engine, device, miniature, changed, fresh, progress, say
+            )
         if result["metrics"]:
             keep(result, run / RECORD, say)
             record = record or (None if miniature else result_file(name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
@@ -19,6 +20,8 @@ from ..files import fsync, replacing
 
 __all__ = [
     'RunError',
+    'write_tensors',
+    'read_tensors',
     'save_checkpoint',
     'load_checkpoint',
     'pack',
@@ -34,6 +37,58 @@ class RunError(RuntimeError):
     "A run that cannot start or go on; the message says why and what to do."
 
 
+def _checksum(tensors: dict[str, Tensor]) -> str:
+    "SHA-256 of the names, types, shapes and bytes of tensors on the CPU."
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name].contiguous()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write tensors on the CPU as a safetensors file with a checksum in its header; atomically, its mode by the umask.
+
+    Raises:
+        OSError, SafetensorError: it cannot be written; an old file is untouched.
+    """
+    tensors = {name: value.contiguous() for name, value in tensors.items()}
+    with replacing(path) as unfinished:
+        save_file(tensors, unfinished, metadata={"format": "pt", "sha256": _checksum(tensors)})
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Tensors of a safetensors file, compared with its checksum where it has one.
+
+    Raises:
+        OSError, SafetensorError: a file that cannot be read.
+        ValueError: bytes that are not those that were written.
+    """
+    with safe_open(path, "pt") as file:
+        said = (file.metadata() or {}).get("sha256")
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if said is not None and said != _checksum(tensors):
+        raise ValueError("its checksum is wrong: a byte has changed since it was written")
+    return tensors
+
+
+def _signed(state: dict) -> str:
+    "JSON of a state with its checksum."
+    return json.dumps(state | {"sha256": hashlib.sha256(json.dumps(state).encode()).hexdigest()})
+
+
+def _read_signed(path: Path) -> dict:
+    "The state of such a file; files of version 0.1 have no checksum."
+    state = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(state, dict):
+        raise ValueError("state.json holds no table")
+    said = state.pop("sha256", None)
+    if said is not None and said != hashlib.sha256(json.dumps(state).encode()).hexdigest():
+        raise ValueError("the checksum of state.json is wrong: a byte has changed since it was written")
+    return state
+
+
 def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], state: dict, keep: int = 2) -> Path:
     """Write `folder`/step-N whole or not at all, then delete all but the newest `keep`.
 
@@ -46,13 +101,10 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], state: 
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        save_file(
-            {k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()},
-            temporary / "state.safetensors",
-        )
-        (temporary / "state.json").write_text(json.dumps(state), encoding="utf-8")
-        for path in (temporary / "state.safetensors", temporary / "state.json", temporary):
-            fsync(path)
+        write_tensors(temporary / "state.safetensors", {k: v.detach().to("cpu", copy=True) for k, v in tensors.items()})
+        (temporary / "state.json").write_text(_signed(state), encoding="utf-8")
+        fsync(temporary / "state.json")
+        fsync(temporary)
         shutil.rmtree(final, ignore_errors=True)
         os.replace(temporary, final)
         fsync(folder)
@@ -73,7 +125,7 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict] | None:
     "The newest checkpoint that can be read, or None; a damaged one is named and passed over."
     for path in sorted(folder.glob("step-*"), reverse=True):
         try:
-            return load_file(path / "state.safetensors"), json.loads((path / "state.json").read_text(encoding="utf-8"))
+            return read_tensors(path / "state.safetensors"), _read_signed(path / "state.json")
         except (OSError, SafetensorError, ValueError) as error:
             tqdm.write(f"passed over damaged checkpoint {path}: {reason(error)}")
     return None
@@ -138,12 +190,7 @@ def restore_random(states: dict[str, Tensor]) -> None:
 def save_model(model: nn.Module, run: Path, name: str = "model.safetensors") -> None:
     "Write a run's weights, atomically."
     try:
-        with replacing(run / name) as unfinished:
-            save_file(
-                {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()},
-                unfinished,
-                metadata={"format": "pt"},
-            )
+        write_tensors(run / name, {k: v.detach().cpu() for k, v in model.state_dict().items()})
     except (OSError, SafetensorError) as error:
         raise RunError(
             f"the weights could not be written to {run}: {error}. The checkpoints are intact: make room and start the "
@@ -152,9 +199,10 @@ def save_model(model: nn.Module, run: Path, name: str = "model.safetensors") -> 
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
+    "The tensors of a run's own file; a damaged one is named."
     try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
+        return read_tensors(path)
+    except (SafetensorError, OSError, ValueError) as error:
         raise RunError(
             f"{path} is damaged: {error}. Start the training command again: it rewrites the file from the last "
             f"checkpoint"

@@ -14,6 +14,7 @@ from pathlib import Path
 from ..checks import ConfigError, nearest
 from ..data.readers import dataset_info
 from ..data.settings import BatchConfig, DataConfig
+from ..metrics.names import read_names
 
 __all__ = [
     'RANGES',
@@ -32,6 +33,7 @@ __all__ = [
     'read_toml',
     'parse_setting',
     'load_experiment',
+    'toml_value',
     'to_toml',
 ]
 
@@ -191,19 +193,19 @@ def _fill(kind: type, values: dict, where: str):
 
 
 RANGES = (  # setting, smallest, largest
-    ("seed", 0, math.inf),
+    ("seed", 0, 2**32 - 1),
     ("checkpoint_every", 0, math.inf),
     ("checkpoint_minutes", 0, math.inf),
     ("log_every", 1, math.inf),
-    ("data.size", 8, math.inf),
-    ("data.strength", 0, math.inf),
-    ("data.resize", 8, math.inf),
-    ("data.train_resize", 0, math.inf),
+    ("data.size", 8, 4096),
+    ("data.strength", 0, 100),
+    ("data.resize", 8, 8192),
+    ("data.train_resize", 0, 8192),
     ("data.workers", 0, 256),
     ("data.cache_side", 32, 4096),
     ("data.damaged_share", 0, 1),
     ("data.levels", 0, math.inf),
-    ("model.dim", 1, math.inf),
+    ("model.dim", 1, 65536),
     ("batch.classes", 2, math.inf),
     ("batch.images", 2, math.inf),
     ("batch.super_classes", 1, math.inf),
@@ -266,6 +268,7 @@ def experiment_from_dict(values: dict) -> Experiment:
         DatasetError: an unknown data set, with the nearest known one.
     """
     experiment = _fill(Experiment, values, "")
+    _check_finite(experiment.to_dict(), "")
     for key, low, high in RANGES:
         value = _at(experiment, key)
         if not low <= value <= high:
@@ -277,6 +280,7 @@ def experiment_from_dict(values: dict) -> Experiment:
     for key in ("lr", "head_lr"):
         if not getattr(experiment.optim, key) > 0:
             raise ConfigError(f"optim.{key} must be above 0, got {getattr(experiment.optim, key)}")
+    _check_metrics(experiment)
     for key, known in CHOICES.items():
         if _at(experiment, key) not in known:
             raise ConfigError(f"{key} is {_at(experiment, key)!r}: {nearest(_at(experiment, key), known)}")
@@ -292,6 +296,27 @@ def experiment_from_dict(values: dict) -> Experiment:
         )
     dataset_info(experiment.data.name).check_settings(experiment.data)
     return experiment
+
+
+def _check_finite(value, where: str) -> None:
+    "Refuse inf and nan, which TOML has and a run has no use for, and whole numbers of more than 63 bits; in lists too."
+    inside = value.items() if isinstance(value, dict) else enumerate(value, 1) if isinstance(value, list) else ()
+    for key, one in inside:
+        _check_finite(one, f"{where}.{key}" if where else str(key))
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{where} must be a finite number, got {value}")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise ConfigError(f"{where} must have fewer digits, got {value}")
+
+
+def _check_metrics(experiment: Experiment) -> None:
+    "Names of metrics are read now and not after the training; what the data cannot give (a level, a K) is said later."
+    asked = {"evaluate.metrics": experiment.evaluate.metrics, "validate.metric": experiment.validate.metric}
+    for key, names in asked.items():
+        try:
+            read_names(names, 1_000, 2**62)
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{key}: {error}") from None
 
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
@@ -363,11 +388,12 @@ def load_experiment(name: str, settings: list[str] | tuple = ()) -> Experiment:
 # a setting behind it as a comment, which no writer of TOML can.
 
 
-def _toml_value(value) -> str:
+def toml_value(value) -> str:
+    "A setting's value as TOML writes it."
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{k} = {_toml_value(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{k} = {toml_value(v)}" for k, v in value.items()) + "}"
     return (
-        "[" + ", ".join(map(_toml_value, value)) + "]"
+        "[" + ", ".join(map(toml_value, value)) + "]"
         if isinstance(value, (list, tuple))
         else json.dumps(value, ensure_ascii=False)
     )
@@ -376,8 +402,8 @@ def _toml_value(value) -> str:
 def to_toml(experiment: Experiment) -> str:
     "The whole experiment, defaults included, as a TOML file that `load_experiment` reads back to the same."
     values = experiment.to_dict()
-    lines = [f"{k} = {_toml_value(v)}" for k, v in values.items() if not isinstance(v, dict)]
+    lines = [f"{k} = {toml_value(v)}" for k, v in values.items() if not isinstance(v, dict)]
     for group, table in values.items():
         if isinstance(table, dict):
-            lines += ["", f"[{group}]"] + [f"{k} = {_toml_value(v)}" for k, v in table.items()]
+            lines += ["", f"[{group}]"] + [f"{k} = {toml_value(v)}" for k, v in table.items()]
     return "\n".join(lines) + "\n"

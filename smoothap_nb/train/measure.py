@@ -5,6 +5,7 @@ files.
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from ..checks import ConfigError
 from ..data.protocols import Protocol, evaluate_protocols
@@ -154,7 +156,10 @@ def measure(run, progress: bool = True) -> tuple[dict, dict]:
         "environment": environment(pick_device()),
         "config": experiment.to_dict(),
     }
-    write_atomic(run / "metrics.json", json.dumps(record, indent=1) + "\n")
+    try:
+        write_atomic(run / "metrics.json", json.dumps(record, indent=1) + "\n")
+    except OSError as error:  # a run on a read-only disk is worth its numbers all the same
+        tqdm.write(f"{run / 'metrics.json'} is not written: {error.strerror or error}", file=sys.stderr)
     shown = {"data": queries, "indices": indices, "labels": labels, "embeddings": embeddings, "per_query": per_query}
     shown["log"] = read_log(run)
     if answers is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from pathlib import Path
 
 import torch
@@ -14,15 +13,17 @@ from ..data.settings import DataConfig
 from ..data.transforms import ImageTransform, PhotoTransform
 from ..files import write_atomic
 from .checkpoints import RunError, read_weights
-from .config import Experiment, load_experiment, to_toml
+from .config import Experiment, load_experiment
 from .machine import pick_device, place
 from .models import EmbeddingModel
+from .run_folder import STOPPED, clear_run, describe, foreign_files, took_a_step
 from .weights import weights_hash
 
 __all__ = ['HARMLESS', 'differences', 'open_run', 'RunLog', 'read_log', 'transform_for', 'load_run']
 
 
-HARMLESS = {  # settings that cannot change a number: where things lie, how many hands there are, how often is written
+HARMLESS = {  # settings that cannot change the weights: where things lie, how many hands there are, what is measured at
+    # the end (it is measured again)
     "name",
     "description",
     "on_cuda",
@@ -32,6 +33,8 @@ HARMLESS = {  # settings that cannot change a number: where things lie, how many
     "data.root",
     "data.workers",
     "evaluate.batch",
+    "evaluate.classes",
+    "evaluate.metrics",
     "evaluate.baselines",
 }
 # pixels: the side of the decoded cache from which on it counts as harmless: 88 % of the finest octave's energy stays
@@ -77,38 +80,54 @@ def _differences(old: dict, new: dict, where: str) -> list[tuple[str, object, ob
 def open_run(run: Path, experiment: Experiment, fresh: bool = False) -> Path:
     """Make or reopen the folder of a run.
 
+    A run that never took a step, or whose loss became no number, starts over where the settings have changed.
+
+    Args:
+        run: the folder.
+        experiment: what is to be trained.
+        fresh: delete what a run wrote there, and nothing else.
+
+    Returns:
+        the folder.
+
     Raises:
-        RunError: a file in its place, a folder that cannot be written, another experiment in it.
+        RunError: a file in its place, a folder that cannot be written, another experiment in it, with `fresh` files
+            that no run wrote.
     """
     run = Path(run)
     if run.exists() and not run.is_dir():
         raise RunError(f"{run} is a file; name a folder for the run (--run)")
     described = run / "experiment.toml"
     try:
-        if fresh and described.exists():
-            shutil.rmtree(run)
         run.mkdir(parents=True, exist_ok=True)
         if described.exists():
-            there = load_experiment(str(described))
-            different = [f"{key}: {a!r} -> {b!r}" for key, a, b in differences(there, experiment)]
-            if there.name != experiment.name:
-                different.insert(0, f"name: {there.name!r} -> {experiment.name!r}")
-            if different:
+            different = [] if fresh else _changes(described, experiment)
+            started = took_a_step(run) and not (run / STOPPED).exists()
+            if different and started:
                 raise RunError(
                     f"{run} holds a run with other settings ({'; '.join(different)}). Name another folder with --run, "
                     "or start over with --fresh"
                 )
-        elif any(
-            not path.name.startswith(".experiment.toml") for path in run.iterdir()
-        ):  # such a one is being written by another process
+            if fresh or different:
+                clear_run(run)
+            if different:
+                tqdm.write(f"{run} holds a run that came to nothing; it starts over with {'; '.join(different)}")
+        elif foreign_files(run):
             raise RunError(f"{run} is not empty and holds no run; name another folder with --run")
-        write_atomic(described, to_toml(experiment))
+        describe(described, experiment)
     except OSError as error:
         raise RunError(
             f"{run} cannot be written: {error.strerror or error}. Name a folder on a disk with room that you may write "
             f"to (--run)"
         ) from None
     return run
+
+
+def _changes(described: Path, experiment: Experiment) -> list[str]:
+    "What an experiment changes in the one that a folder describes, a line for each setting."
+    there = load_experiment(str(described))
+    out = [f"{key}: {a!r} -> {b!r}" for key, a, b in differences(there, experiment)]
+    return [f"name: {there.name!r} -> {experiment.name!r}"] * (there.name != experiment.name) + out
 
 
 class RunLog:
@@ -159,8 +178,10 @@ class RunLog:
 def read_log(run: Path) -> list[dict]:
     "The lines of a run's `log.csv` as numbers; a line cut off by a crash is left out."
     path, rows = Path(run) / "log.csv", []
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    for row in csv.DictReader(text[: text.rfind("\n") + 1].splitlines()):
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    text = text.replace("\0", "")  # what a loss of power may leave
+    lines = [line for line in text[: text.rfind("\n") + 1].splitlines() if len(line) < 1000]
+    for row in csv.DictReader(lines):
         try:
             rows.append({k: int(row[k]) if k in ("step", "epoch") else float(row[k]) for k in RunLog.FIELDS})
         except (KeyError, TypeError, ValueError):

@@ -7,9 +7,10 @@ from __future__ import annotations
 import gc
 import math
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from signal import Signals
 
 import torch
 import torch.distributed as dist
@@ -21,6 +22,7 @@ from ..data.loading import Prefetcher, share_of
 from .checkpoints import RunError, load_checkpoint, pack, random_states, save_checkpoint, unpack
 from .config import Experiment
 from .embedding import embed
+from .faults import Stopped, finite_rows, finite_weights
 from .large_batches import gather_rows
 from .machine import threads
 from .models import EmbeddingModel
@@ -102,8 +104,10 @@ class Training:
         "The loss of the whole batch from this process's share of the embeddings."
         world = self.engine.num_processes
         if world == 1:
-            return self.loss(rows, labels, self.step)
-        rows = gather_rows(rows, [len(share_of(range(len(labels)), r, world)) for r in range(world)])
+            return self.loss(finite_rows(rows, self), labels, self.step)
+        rows = finite_rows(
+            gather_rows(rows, [len(share_of(range(len(labels)), r, world)) for r in range(world)]), self
+        )
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(
                 self.experiment.seed * 1_000_003 + self.step
@@ -122,7 +126,8 @@ class Training:
 
     def rows(self, pictures, places: Tensor | None = None) -> Tensor:
         "Embeddings of pictures by the network as it is now, all of them or those at `places`."
-        return embed(self.model, pictures, places, self.experiment.evaluate.batch, progress=False, workers=self.workers)
+        rows = embed(self.model, pictures, places, self.experiment.evaluate.batch, progress=False, workers=self.workers)
+        return finite_rows(rows, self)
 
     def due(self, what: str) -> bool:
         """Is it time, after the step just done, for a line of the "log", a "look" at held-out classes, or a
@@ -149,19 +154,26 @@ class Training:
             over = bool(said.item())
         return over
 
-    def leave_if(self, wanted: str | None) -> None:
-        "Where somebody asked for the end (the name of a signal): write a checkpoint and go."
+    def leave_if(self, wanted: int | None) -> None:
+        "Where somebody asked for the end (a signal): write a checkpoint and go."
         if wanted is None:
             return
         self.save(together=False)
         if self.main:
-            tqdm.write(
-                f"stopped at step {self.step} ({wanted}); a checkpoint was written. The same command goes on from here"
-            )
-        raise KeyboardInterrupt
+            with suppress(OSError):  # the terminal may be gone
+                tqdm.write(
+                    f"stopped at step {self.step} ({Signals(wanted).name}); a checkpoint was written. The same command "
+                    "goes on from here"
+                )
+        raise Stopped(wanted)
 
     def save(self, together: bool = True) -> Path | None:
-        "Write a checkpoint; `together` asks the other processes for their random states (all must call)."
+        """Write a checkpoint; `together` asks the other processes for their random states (all must call).
+
+        Raises:
+            RunError: weights that are not finite (what was there before stays), a full disk.
+        """
+        finite_weights(self)
         self.saved_at, states = time.monotonic(), [random_states()]
         if together and self.engine.num_processes > 1:
             states = [None] * self.engine.num_processes
@@ -195,7 +207,7 @@ class Training:
                 state["best_step"],
                 state["looks"],
             )
-        except (RuntimeError, KeyError, ValueError) as error:
+        except (RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
             raise RunError(
                 f"the checkpoint in {self.run} belongs to another model or an older version: {reason(error)} "
                 "Start over with --fresh, or name another folder with --run"

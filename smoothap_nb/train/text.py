@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from smoothap_nb.data.captions import Vocabulary
 from smoothap_nb.checks import check_count
+from smoothap_nb.files import replacing, write_atomic
 
 FILE = "captions.json"  # says that a folder holds a run of two towers
 
@@ -233,17 +234,15 @@ def save_towers(model: TwoTowers, folder: str | Path, facts: dict | None = None)
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(
-        {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()},
-        folder / "model.safetensors",
-        metadata={"vocabulary": model.vocabulary.key},
-    )
+    weights = {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}
+    with replacing(folder / "model.safetensors") as unfinished:
+        save_file(weights, unfinished, metadata={"vocabulary": model.vocabulary.key})
     text = {
         "towers": dataclasses.asdict(model.config),
         "vocabulary": {"key": model.vocabulary.key, "words": model.vocabulary.words},
         **(facts or {}),
     }
-    (folder / FILE).write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_atomic(folder / FILE, json.dumps(text, indent=1, ensure_ascii=False) + "\n")
     return folder
 
 

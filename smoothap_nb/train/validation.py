@@ -14,6 +14,7 @@ from ..metrics.dataset import evaluate
 from ..files import write_atomic
 from .checkpoints import read_weights, save_model
 from .config import ValidateConfig
+from .faults import finite_weights
 from .runs import RunLog
 from .state import Training
 
@@ -91,19 +92,15 @@ def look(training: Training, log: RunLog | None = None) -> float:
     training.looks = 0 if better else training.looks + 1
     if better:
         training.best, training.best_step = mean, training.step
+    if better:
+        finite_weights(training)
     if training.main:
         if better:
             save_model(training.model, training.run, "best.safetensors")
         path, several = training.run / "validation.csv", len(values) > 1
-        kept = (
-            [
-                row
-                for row in path.read_text(encoding="utf-8").splitlines()[1:]
-                if int(row.split(",", 1)[0]) < training.step
-            ]
-            if path.exists()
-            else []
-        )
+        rows = path.read_text(encoding="utf-8", errors="replace").splitlines()[1:] if path.exists() else []
+        place = lambda row: row.split(",", 1)[0]
+        kept = [row for row in rows if place(row).isdecimal() and int(place(row)) < training.step]
         head = ",".join(["step", metric, *(f"{metric} {name}" for name in values if several)])
         line = ",".join([str(training.step), f"{mean:.6g}", *(f"{v:.6g}" for v in values.values() if several)])
         write_atomic(path, "\n".join([head, *kept, line]) + "\n")
@@ -137,6 +134,7 @@ def finish(training: Training) -> dict:
             "why": f"the best {training.experiment.validate.metric} on {where}",
             "value": training.best,
         }
+    finite_weights(training)
     if training.main:
         save_model(training.model, training.run)
     return {

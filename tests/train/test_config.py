@@ -45,7 +45,7 @@ def test_a_file_loads_too(tmp_path):
     ({"optim": {"steps": True}}, "optim.steps must be int"),
     ({"optim": {"steps": 0}}, "at least 1"),
     ({"optim": {"lr": 0}}, "above 0"),
-    ({"optim": {"lr": float("nan")}}, "above 0"),
+    ({"optim": {"lr": float("nan")}}, "optim.lr must be a finite number, got nan"),
     ({"optim": {"schedule": "cosin"}}, "did you mean 'cosine'"),
     ({"model": {"stem": "tiny"}}, "model.stem"),
     ({"batch": {"classes": 1}}, "at least 2"),
