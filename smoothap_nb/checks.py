@@ -154,21 +154,24 @@ def check_references(ref_emb: Tensor, embeddings: Tensor, validate: bool = False
 
 
 def check_labels(labels: Tensor, embeddings: Tensor, name: str = "labels", hierarchical: bool = False) -> Tensor:
-    """Labels that belong to `embeddings`: integers, one row each; (N,), or (N, L) coarse to fine where `hierarchical`.
+    """Labels that belong to `embeddings`, one row each: integers (N,), or tags, bool (N, T); where `hierarchical`
+    integers (N, L), coarse to fine.
 
     Raises:
-        TypeError: not a tensor of integers.
+        TypeError: not a tensor of integers, nor of tags where these may be.
         ValueError: another length than `embeddings`, or the wrong number of axes.
     """
     if not isinstance(labels, Tensor):
         raise TypeError(
             f"{name} must be a torch.Tensor of integers, got {type(labels).__name__}: wrap them in torch.as_tensor(...)"
         )
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise TypeError(f"{name} must be integers (class numbers), got {labels.dtype}")
+    tags = labels.dtype == torch.bool and labels.ndim == 2 and labels.shape[1] > 0 and not hierarchical
+    if labels.is_floating_point() or labels.is_complex() or (labels.dtype == torch.bool and not tags):
+        also = "" if hierarchical else ", or bool of shape (N, tags)"
+        raise TypeError(f"{name} must be integers (class numbers){also}; got {labels.dtype} {tuple(labels.shape)}")
     if hierarchical and labels.ndim == 1:
         labels = labels[:, None]
-    if labels.ndim != 1 + hierarchical:
+    if labels.ndim != 1 + hierarchical and not tags:
         want = (
             "(N, L), coarse to fine"
             if hierarchical

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..checks import check_embeddings, check_labels, check_query_index, check_references
 from ..similarity import compare_rows
+from .signature import LossModule
 
 
 def mean_over_queries(values: Tensor, valid: Tensor | None = None) -> Tensor:
@@ -18,7 +21,7 @@ def mean_over_queries(values: Tensor, valid: Tensor | None = None) -> Tensor:
     return torch.where(valid, values, torch.zeros_like(values)).sum() / valid.sum().clamp(min=1)
 
 
-class RankingLoss(nn.Module):
+class RankingLoss(LossModule):
     """What all embedding losses share: each row of a batch is a query, ranked against the batch or against references.
 
     A subclass says what one ranking costs, in `query_losses(scores, target)`.
@@ -43,6 +46,8 @@ class RankingLoss(nn.Module):
 
     def target(self, labels: Tensor, ref_labels: Tensor) -> Tensor:
         "(Q, G) relevance: bool here, levels in the hierarchical losses."
+        if labels.dtype == torch.bool:  # tags: a pair is positive that shares one
+            return labels.float() @ ref_labels.float().T > 0
         return labels[:, None] == ref_labels[None, :]
 
     def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
@@ -69,11 +74,12 @@ class RankingLoss(nn.Module):
 
         Args:
             embeddings: (Q, D) floating point.
-            labels: (Q,) integers in any order, with any number of images per class; (Q, L) for hierarchical losses.
+            labels: (Q,) integers in any order, with any number of images per class; or (Q, T) bool: tags, of which
+                images that match share at least one. (Q, L) integers, coarse to fine, for hierarchical losses.
             indices_tuple: must be None. It stands here for pytorch-metric-learning's call: a ranking has no pairs
                 to mine.
             ref_emb: (G, D) gallery; the batch itself when left out.
-            ref_labels: (G,) or (G, L), with `ref_emb`.
+            ref_labels: (G,), (G, T) or (G, L), with `ref_emb`.
             query_index: (Q,) row of `ref_emb` that is the query itself, -1 where it is absent; that row leaves
                 the query's ranking.
 
@@ -83,6 +89,8 @@ class RankingLoss(nn.Module):
         Raises:
             TypeError, ValueError: what does not fit is named, and how to mend it.
         """
+        if ref_emb is embeddings and query_index is None and not self.include_query:
+            warn_of_itself()
         return self.mean_loss(*self.rankings(embeddings, labels, indices_tuple, ref_emb, ref_labels, query_index))
 
     def mean_loss(self, scores: Tensor, target: Tensor) -> Tensor:
@@ -121,8 +129,7 @@ class RankingLoss(nn.Module):
         "Every row against the references, without the one that is the query itself."
         ref_emb = check_references(ref_emb, embeddings, self.validate)
         ref_labels = check_labels(ref_labels, ref_emb, "ref_labels", self.hierarchical)
-        if ref_labels.shape[1:] != labels.shape[1:]:
-            raise ValueError(f"labels have {labels.shape[1]} levels, ref_labels {ref_labels.shape[1]}")
+        check_same_kind(labels, ref_labels)
         scores, target = compare_rows(embeddings, ref_emb, self.normalize), self.target(labels, ref_labels)
         if query_index is not None:
             check_query_index(query_index, scores)
@@ -130,8 +137,23 @@ class RankingLoss(nn.Module):
                 scores, target = leave_out_own(scores, target, query_index)
         return scores, target
 
-    def extra_repr(self) -> str:
-        return f"include_query={self.include_query}, normalize={self.normalize}"
+
+def warn_of_itself() -> None:
+    "The gallery is the batch, and nobody said so: every query would be its own best match."
+    warnings.warn(
+        "ref_emb is embeddings, and without query_index every query finds itself first: leave ref_emb and ref_labels "
+        "out, or pass query_index=torch.arange(len(embeddings)); include_query=True says that it is meant",
+        stacklevel=5,  # past torch's two frames of a call: the caller's line
+    )
+
+
+def check_same_kind(labels: Tensor, ref_labels: Tensor) -> None:
+    "Labels of queries and gallery: both classes, or both tags, with as many columns."
+    if (labels.dtype == torch.bool) != (ref_labels.dtype == torch.bool):
+        raise TypeError("labels and ref_labels must both be class numbers, or both bool tags")
+    if ref_labels.shape[1:] != labels.shape[1:]:
+        what = "tags" if labels.dtype == torch.bool else "levels"
+        raise ValueError(f"labels have {labels.shape[1]} {what}, ref_labels {ref_labels.shape[1]}")
 
 
 def leave_out_own(scores: Tensor, target: Tensor, query_index: Tensor) -> tuple[Tensor, Tensor]:

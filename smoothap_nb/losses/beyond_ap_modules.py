@@ -55,9 +55,6 @@ class RecallAtKLoss(RankingLoss):
     def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
         return 1 - unchecked_recall_at_k(scores, target, self.ks, self.tau, self.temperature)
 
-    def extra_repr(self) -> str:
-        return f"ks={self.ks}, tau={self.tau}, temperature={self.temperature}, {super().extra_repr()}"
-
 
 class SupRecallLoss(RankingLoss):
     """1 - recall@k with ranks that never flatter, averaged over the queries of a batch (Ramzi et al. 2025, SupRank).
@@ -86,9 +83,6 @@ class SupRecallLoss(RankingLoss):
 
     def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
         return 1 - unchecked_sup_recall(scores, target, self.ks, self.temperature, self.steps)
-
-    def extra_repr(self) -> str:
-        return f"ks={self.ks}, temperature={self.temperature}, {_words(self.steps)}, {super().extra_repr()}"
 
 
 class SmoothNDCGLoss(RankingLoss):
@@ -119,9 +113,6 @@ class SmoothNDCGLoss(RankingLoss):
     def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
         positives = find_positives(target > 0)
         return 1 - ndcg_of_ranks(smooth_ranks(scores, positives, self.tau), positives, target)
-
-    def extra_repr(self) -> str:
-        return f"tau={self.tau}, {super().extra_repr()}"
 
 
 class SupNDCGLoss(RankingLoss):
@@ -156,9 +147,6 @@ class SupNDCGLoss(RankingLoss):
         positives = find_positives(target > 0)
         return 1 - ndcg_of_ranks(sup_ranks(scores, positives, target, **self.steps), positives, target)
 
-    def extra_repr(self) -> str:
-        return f"{_words(self.steps)}, {super().extra_repr()}"
-
 
 class PNPLoss(RankingLoss):
     """Penalty for the negatives ahead of each positive, averaged over the queries of a batch (Li et al. 2022, PNP).
@@ -183,11 +171,3 @@ class PNPLoss(RankingLoss):
 
     def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
         return unchecked_pnp(scores, target, self.tau, self.variant, self.b, self.alpha)
-
-    def extra_repr(self) -> str:
-        return f"tau={self.tau}, variant={self.variant!r}, b={self.b:g}, alpha={self.alpha:g}, {super().extra_repr()}"
-
-
-def _words(steps: dict) -> str:
-    "The constants of a step as they are written in a call."
-    return ", ".join(f"{name}={value}" for name, value in steps.items())

@@ -32,9 +32,6 @@ class BlackboxLoss(RankingLoss):
         "(Q,) loss of each list of `items` (Q, 1) scores, in a subclass."
         raise NotImplementedError(f"{type(self).__name__} does not say what a list costs: define list_losses")
 
-    def extra_repr(self) -> str:
-        return f"lam={self.lam}, margin={self.margin}, {super().extra_repr()}"
-
 
 def share_with_memory(losses: Tensor, valid: Tensor, current: int) -> Tensor:
     "(current,) losses whose mean over the valid ones is the mean over all valid rows, remembered ones included."

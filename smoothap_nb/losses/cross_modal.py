@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from smoothap_nb.checks import check_embeddings, check_references, check_relevance
 from smoothap_nb.losses.base import mean_over_queries
 from smoothap_nb.losses.contrast import check_settings, hardest_triplet, nt_xent, triplet
+from smoothap_nb.losses.signature import LossModule
 from smoothap_nb.losses.smooth import smooth_ap
 from smoothap_nb.metrics.two_galleries import relevance_from_ids
 from smoothap_nb.similarity import cosine_scores
@@ -23,7 +24,7 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 }
 
 
-class CrossModalLoss(nn.Module):
+class CrossModalLoss(LossModule):
     """A ranking loss between two galleries: every picture ranks the texts, every text ranks the pictures.
 
     For gathered batches pass the gathered rows: ``loss(gather_rows(images), gather_rows(texts), relevance)``.

@@ -13,6 +13,7 @@ from ..checks import (check_count, check_embeddings, check_labels, check_levels,
 from ..metrics.graded import common_levels
 from ..similarity import cosine_scores
 from .base import mean_over_queries
+from .signature import LossModule
 
 
 def csl_loss(scores: Tensor, levels: Tensor, margins: Sequence[float], scale: float = 32.0,
@@ -62,7 +63,7 @@ def _csl_loss(scores: Tensor, levels: Tensor, margins: Sequence[float], scale: f
     return torch.where(own.any(1), losses, torch.nan)
 
 
-class CSLLoss(nn.Module):
+class CSLLoss(LossModule):
     """Cross-scale learning with one learned proxy per fine class (Sun et al. 2021; a baseline of HAPPIER's tables).
 
     Called as ``loss(embeddings, labels)`` with labels (N, L), coarse to fine.
@@ -147,4 +148,4 @@ class CSLLoss(nn.Module):
         return mean_over_queries(losses)
 
     def extra_repr(self) -> str:
-        return f"classes={len(self.class_labels)}, dim={self.dim}, margins={self.margins}, scale={self.scale}"
+        return f"classes={len(self.class_labels)}, {super().extra_repr()}"

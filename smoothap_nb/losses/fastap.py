@@ -89,6 +89,3 @@ class FastAPLoss(RankingLoss):
         if not self.normalize:
             check_cosines(scores, self.validate)
         return 1 - unchecked_fast_ap(scores, target, self.bins)
-
-    def extra_repr(self) -> str:
-        return f"bins={self.bins}, {super().extra_repr()}"

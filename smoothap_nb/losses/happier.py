@@ -17,6 +17,7 @@ from ..metrics.graded import common_levels, number_of_levels, worth_from_alpha, 
 from ..similarity import cosine_scores
 from .base import RankingLoss
 from .hierarchical import StepSettings, unchecked_smooth_h_ap
+from .signature import LossModule
 
 __all__ = ["HAPLoss", "ClusterLoss", "HAPPIERLoss"]
 
@@ -73,12 +74,8 @@ class HAPLoss(RankingLoss):
     def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
         return 1 - unchecked_smooth_h_ap(scores, target, self.worth_of_levels(target, scores.dtype), self.steps, True)
 
-    def extra_repr(self) -> str:
-        grades = f"alpha={self.alpha}" if self.weights is None else f"weights={self.weights}"
-        return f"{grades}, tau={self.steps.tau}, smooth_hrank={self.steps.smooth_hrank}, {super().extra_repr()}"
 
-
-class ClusterLoss(nn.Module):
+class ClusterLoss(LossModule):
     """Cross-entropy of each embedding against one learnt proxy per fine class (HAPPIER, Eq. 6).
 
     Called as ``loss(embeddings, labels)``; labels (N,), or (N, L) of which the last, finest column counts.
@@ -151,12 +148,8 @@ class ClusterLoss(nn.Module):
                                 normalize=False)
         return F.cross_entropy(cosines / self.temperature, labels)
 
-    def extra_repr(self) -> str:
-        sizes = f"num_classes={self.num_classes}, dim={self.dim}"
-        return f"{sizes}, temperature={self.temperature}, normalize={self.normalize}"
 
-
-class HAPPIERLoss(nn.Module):
+class HAPPIERLoss(LossModule):
     """(1 - cluster_weight) x H-AP loss + cluster_weight x clustering loss (HAPPIER's total loss).
 
     Called as ``loss(embeddings, labels)`` with labels (N, L), coarse to fine. The finest column numbers the training
@@ -210,6 +203,3 @@ class HAPPIERLoss(nn.Module):
         """
         ranking = self.hap(embeddings, labels, indices_tuple, ref_emb, ref_labels, query_index=query_index)
         return (1 - self.cluster_weight) * ranking + self.cluster_weight * self.cluster(embeddings, labels)
-
-    def extra_repr(self) -> str:
-        return f"cluster_weight={self.cluster_weight}"

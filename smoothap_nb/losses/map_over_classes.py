@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from numbers import Real
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..checks import check_relevance, check_scores
 from .base import mean_over_queries
 from .blackbox import blackbox_ap
 from .blackbox_plumbing import check_settings, scale_with_weight
 from .score_memory import ScoreMemory
+from .signature import LossModule
 
 
-class MapLoss(nn.Module):
+class MapLoss(LossModule):
     """One minus the mean AP over classes, mixed with the AP of all entries together (RaMBO, Eq. 6, 23; lesson 05b).
 
     Classes without a positive sample are left out. The memory extends each class's list and leaves the second term
@@ -76,6 +77,3 @@ class MapLoss(nn.Module):
         factors = self.noise if noise is None else noise
         return blackbox_ap(scores, targets, self.lam, self.margin, factors, self.eps, ties=self.ties,
                            validate=self.validate)
-
-    def extra_repr(self) -> str:
-        return f"lam={self.lam}, margin={self.margin}, interclass={self.interclass:.4g}"

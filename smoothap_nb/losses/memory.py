@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from ..checks import check_count, check_embeddings, check_labels, check_references
 from ..similarity import compare_rows, unit_rows
-from .base import RankingLoss
+from .base import RankingLoss, check_same_kind, warn_of_itself
+from .signature import LossModule
 
 
 def takes_references(loss: nn.Module) -> bool:
@@ -27,7 +28,7 @@ def takes_references(loss: nn.Module) -> bool:
     )
 
 
-class EmbeddingMemory(nn.Module):
+class EmbeddingMemory(LossModule):
     """Cross-batch memory for any embedding loss of this package: each query is ranked against its batch and the
     embeddings of earlier ones.
 
@@ -93,6 +94,8 @@ class EmbeddingMemory(nn.Module):
             raise ValueError("ref_emb and ref_labels belong together: pass both or neither")
         if ref_emb is None and query_index is not None:
             raise ValueError("query_index points into ref_emb: pass ref_emb and ref_labels with it")
+        if ref_emb is embeddings and query_index is None and not getattr(self.loss, "include_query", False):
+            warn_of_itself()
         hierarchical = getattr(self.loss, "hierarchical", isinstance(labels, Tensor) and labels.ndim == 2)
         embeddings = check_embeddings(embeddings)
         labels = check_labels(labels, embeddings, "labels", hierarchical)
@@ -105,6 +108,7 @@ class EmbeddingMemory(nn.Module):
         else:
             gallery = check_references(ref_emb, embeddings)
             gallery_labels = check_labels(ref_labels, gallery, "ref_labels", hierarchical)
+            check_same_kind(labels, gallery_labels)
         remembered, remembered_labels = self._recall(gallery, gallery_labels)
         if isinstance(self.loss, RankingLoss) and type(self.loss).forward is RankingLoss.forward:
             value = self._rank(embeddings, labels, indices_tuple, ref_emb, ref_labels, query_index, remembered_labels)
@@ -147,7 +151,8 @@ class EmbeddingMemory(nn.Module):
         "What is remembered, fit to be appended to `gallery`."
         if not self.filled:
             return gallery.new_empty(0, gallery.shape[1]), labels.new_empty(0, *labels.shape[1:])
-        if self.embeddings.shape[1] != gallery.shape[1] or self.labels.shape[1:] != labels.shape[1:]:
+        kinds = {(x.shape[1:], x.dtype == torch.bool) for x in (self.labels, labels)}
+        if self.embeddings.shape[1] != gallery.shape[1] or len(kinds) > 1:
             kept, new = (
                 f"{e.shape[1]} dimensions and labels of shape {('N', *l.shape[1:])}".replace("'", "")
                 for e, l in ((self.embeddings, self.labels), (gallery, labels))

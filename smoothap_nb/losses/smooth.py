@@ -62,6 +62,3 @@ class SmoothAPLoss(RankingLoss):
 
     def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
         return 1 - unchecked_smooth_ap(scores, target, self.tau)
-
-    def extra_repr(self) -> str:
-        return f"tau={self.tau}, {super().extra_repr()}"

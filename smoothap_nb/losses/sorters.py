@@ -454,6 +454,7 @@ class SoDeepAPLoss(RankingLoss):
         validate: bool = False,
     ):
         super().__init__(include_query=include_query, normalize=normalize, validate=validate)
+        self.path, self.standardize = path, standardize
         self.ranker = SoDeepRanks(path, standardize=standardize)
 
     def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:

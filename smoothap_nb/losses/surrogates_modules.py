@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..checks import check_number
 from .base import RankingLoss
 from .hierarchical import StepSettings
+from .signature import LossModule
 from .surrogates import check_centres, unchecked_calibration_loss, unchecked_soft_bin_ap, unchecked_sup_ap
 
 
@@ -34,10 +35,6 @@ class SupAPLoss(RankingLoss):
 
     def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
         return 1 - unchecked_sup_ap(scores, target, self.steps)
-
-    def extra_repr(self) -> str:
-        named = ", ".join(f"{name}={getattr(self.steps, name):g}" for name in ("tau", "rho", "delta", "start"))
-        return f"{named}, ties={self.steps.ties!r}, {super().extra_repr()}"
 
 
 class CalibrationLoss(RankingLoss):
@@ -69,11 +66,8 @@ class CalibrationLoss(RankingLoss):
     def counted_queries(self, target: Tensor) -> Tensor:
         return torch.ones_like(target[:, 0])  # a loss of pairs: without a positive the negatives still count
 
-    def extra_repr(self) -> str:
-        return f"pos_margin={self.pos_margin}, neg_margin={self.neg_margin}, {super().extra_repr()}"
 
-
-class ROADMAPLoss(nn.Module):
+class ROADMAPLoss(LossModule):
     """SupAP and calibration together (ROADMAP): sup_ap_weight * SupAPLoss + calibration_weight * CalibrationLoss.
 
     Called as ``loss(embeddings, labels)``, like its two parts. The published configurations weigh them 1 and 1 and keep
@@ -114,9 +108,6 @@ class ROADMAPLoss(nn.Module):
         return (self.sup_ap_weight * self.sup_ap(*arguments, query_index=query_index)
                 + self.calibration_weight * self.calibration(*arguments, query_index=query_index))
 
-    def extra_repr(self) -> str:
-        return f"sup_ap_weight={self.sup_ap_weight}, calibration_weight={self.calibration_weight}"
-
 
 class SoftBinAPLoss(RankingLoss):
     """1 - SoftBin AP, averaged over the queries of a batch (Revaud et al. 2019).
@@ -140,6 +131,3 @@ class SoftBinAPLoss(RankingLoss):
 
     def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
         return 1 - unchecked_soft_bin_ap(scores, target, self.centres)
-
-    def extra_repr(self) -> str:
-        return f"centres={self.centres}, {super().extra_repr()}"

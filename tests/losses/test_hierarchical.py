@@ -476,7 +476,7 @@ def test_a_descent_lowers_the_true_loss():
     (lambda e, v: HAPLoss(weights=(1.0, 1.0))(e, v), ValueError, "3 levels, but there are 2 weights"),
     (lambda e, v: HAPLoss()(e, v[:5]), ValueError, "length 5"),
     (lambda e, v: HAPLoss()(e, v.float()), TypeError, "integers"),
-    (lambda e, v: HAPLoss()(e, v, ref_emb=e, ref_labels=v[:, :2]), ValueError, "levels"),
+    (lambda e, v: HAPLoss()(e, v, ref_emb=e.clone(), ref_labels=v[:, :2]), ValueError, "levels"),
     (lambda e, v: HAPLoss()(e, v, (1, 2, 3)), ValueError, "indices_tuple"),
     (lambda e, v: HAPLoss()(e * math.nan, v), ValueError, "NaN"),
     (lambda e, v: HAPLoss()(e[:0], v[:0]), ValueError, "empty"),
@@ -488,7 +488,7 @@ def test_wrong_calls_of_the_loss_are_named(call, error, says):
 
 def test_losses_say_what_they_are():
     assert "alpha=1.0" in repr(HAPLoss()) and "weights=(1.0, 2.0)" in repr(HAPLoss(weights=(1, 2)))
-    assert "cluster_weight=0.1" in repr(HAPPIERLoss(3, 4)) and "num_classes=3" in repr(HAPPIERLoss(3, 4))
+    assert "cluster_weight=0.2" in repr(HAPPIERLoss(3, 4, 0.2)) and "num_classes=3" in repr(HAPPIERLoss(3, 4))
 
 
 # -------------------------------------------------------------------------------- clustering and HAPPIER

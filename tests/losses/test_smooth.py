@@ -376,7 +376,7 @@ def test_views_and_columns_work():
 
 def test_a_module_like_any_other():
     loss = SmoothAPLoss(0.02, include_query=True)
-    assert repr(loss) == "SmoothAPLoss(tau=0.02, include_query=True, normalize=True)"
+    assert repr(loss) == "SmoothAPLoss(tau=0.02, include_query=True)"
     assert list(loss.parameters()) == [] and loss.state_dict() == {}
     embeddings, labels = batch()
     for twin in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
