@@ -90,6 +90,9 @@ _PUBLIC = {
     "train.objectives": ("Objective", "loss_from_config"),
     "metrics.revisited": ("evaluate_revisited", "annotator_vote", "distractor_scores"),
     "data.revisited_files": ("load_revisited", "load_distractors", "convert_ground_truth"),
+    "data.town": ("load_town",),
+    "retrieval.features": ("local_features", "Codebook"),
+    "retrieval.asmk": ("ASMKIndex",),
     "retrieval.descriptors": (
         "extract_descriptors",
         "gem_pool",

@@ -120,6 +120,10 @@ from .metrics.revisited import distractor_scores as distractor_scores
 from .data.revisited_files import load_revisited as load_revisited
 from .data.revisited_files import load_distractors as load_distractors
 from .data.revisited_files import convert_ground_truth as convert_ground_truth
+from .data.town import load_town as load_town
+from .retrieval.features import local_features as local_features
+from .retrieval.features import Codebook as Codebook
+from .retrieval.asmk import ASMKIndex as ASMKIndex
 from .retrieval.descriptors import extract_descriptors as extract_descriptors
 from .retrieval.descriptors import gem_pool as gem_pool
 from .retrieval.descriptors import mac_pool as mac_pool

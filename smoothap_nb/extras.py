@@ -8,7 +8,8 @@ from __future__ import annotations
 EXTRAS = {
     **dict.fromkeys(("torchvision", "numba", "matplotlib", "PIL", "safetensors", "accelerate", "tensorboard"), "train"),
     **dict.fromkeys(("typer", "jinja2"), "cli"),
-    **dict.fromkeys(("ipywidgets", "anywidget", "timm", "torchmetrics", "faiss"), "all"),
+    **dict.fromkeys(("ipywidgets", "anywidget", "timm", "torchmetrics"), "all"),
+    **dict.fromkeys(("cv2", "faiss", "scipy"), "local"),
     "transformers": "text",
 }
 
@@ -19,3 +20,21 @@ def which_extra(error: ModuleNotFoundError, what: str) -> str:
     if package not in EXTRAS:
         return str(error)
     return f"{what} needs {package}: pip install 'smoothap_nb[{EXTRAS[package]}]'"
+
+
+def need(package: str, what: str):
+    """Import somebody else's package that an extra brings.
+
+    Args:
+        package: its import name.
+        what: of ours needs it.
+
+    Raises:
+        ImportError: it is missing; one line that names the extra.
+    """
+    from importlib import import_module
+
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        raise ImportError(which_extra(error, what)) from error

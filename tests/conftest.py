@@ -33,7 +33,10 @@ def pytest_configure(config):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     listed = {re.split(r"[\[<>=!~; ]", need)[0].lower() for needs in extras.values() for need in needs}
-    other_names = {"sklearn": "scikit-learn", "faiss": "faiss-cpu", "PIL": "pillow", "yaml": "pyyaml"}
+    other_names = {
+        "sklearn": "scikit-learn", "faiss": "faiss-cpu", "cv2": "opencv-python-headless", "PIL": "pillow",
+        "yaml": "pyyaml",
+    }
     skip = pytest.importorskip
 
     def demand(name, minversion=None, reason=None, **_):

@@ -112,11 +112,12 @@ def _extras() -> list[Check]:
         ("tensorboard", "training curves"),
         ("ipywidgets", "live sliders in JupyterLab"),
         ("faiss", "approximate search in large galleries"),
+        ("cv2", "local features and Town"),
     ):
         if find_spec(package) is not None:
             out.append((package, "ok", "installed", ""))
         else:
-            wheel = {"faiss": "faiss-cpu"}.get(package, package)
+            wheel = {"faiss": "faiss-cpu", "cv2": "opencv-python-headless"}.get(package, package)
             out.append((package, "note", "not installed", f"only needed for {use}: pip install {wheel}"))
     return out
 

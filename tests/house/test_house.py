@@ -149,6 +149,9 @@ print(sorted(s.evaluate(x.detach(), y, metrics=("mAP", "R@1"), progress=False, n
         ("from smoothap_nb import explore", "matplotlib", "train"),
         ("from smoothap_nb import load_run", "safetensors", "train"),
         ("from smoothap_nb.cli import main; main()", "typer", "cli"),
+        ("from smoothap_nb.data.town import *; draw_town('nowhere', SIZES['mini'])", "cv2", "local"),
+        ("import numpy, smoothap_nb; smoothap_nb.local_features(numpy.eye(32).astype('uint8'))", "cv2", "local"),
+        ("import numpy, smoothap_nb; smoothap_nb.Codebook.learn(numpy.eye(128), 2)", "faiss", "local"),
     ],
 )
 def test_a_missing_extra_is_named_in_one_line(code, package, extra):
