@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from ..checks import check_embeddings, check_labels, check_query_index, check_references
-from ..similarity import compare_rows
+from ..checks import check_count, check_embeddings, check_labels, check_query_index, check_references
+from ..similarity import compare_rows, cosine_scores
 from .signature import LossModule
 
 
@@ -154,6 +155,82 @@ def check_same_kind(labels: Tensor, ref_labels: Tensor) -> None:
     if ref_labels.shape[1:] != labels.shape[1:]:
         what = "tags" if labels.dtype == torch.bool else "levels"
         raise ValueError(f"labels have {labels.shape[1]} {what}, ref_labels {ref_labels.shape[1]}")
+
+
+class ProxyLoss(LossModule):
+    """What losses share that compare each embedding with one learned proxy per class, and with no other image.
+
+    A subclass says what the scores cost, in `proxy_loss(scores, labels)`.
+
+    Args:
+        classes: number of proxies.
+        dim: dimensions of the embeddings.
+        normalize: scale embeddings to length 1 (proxies always are).
+        validate: look for NaN and infinity on CUDA too (on a CPU always).
+
+    Attributes:
+        proxies: (classes, dim) parameter.
+    """
+
+    hierarchical = False
+    takes_references = True  # for the call's sake: no gallery lengthens what is compared
+    compares_with_proxies = True
+
+    def __init__(self, classes: int, dim: int, *, normalize: bool = True, validate: bool = False):
+        super().__init__()
+        self.dim, self.normalize, self.validate = check_count("dim", dim), normalize, validate
+        self.proxies = nn.Parameter(torch.empty(classes, dim).uniform_(-1 / dim**0.5, 1 / dim**0.5))
+
+    def parameter_group(self, **options) -> dict:
+        """The proxies as a parameter group for an optimiser, with options of their own:
+        ``loss.parameter_group(lr=0.1, weight_decay=0)``.
+        """
+        return {"params": [self.proxies], **options}
+
+    def proxy_loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        "Scalar loss of (N, classes) cosines and the checked labels, (N,) or (N, L)."
+        raise NotImplementedError(f"{type(self).__name__} does not say what its scores cost: define proxy_loss")
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple=None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+        *,
+        query_index: Tensor | None = None,
+    ) -> Tensor:
+        """Mean loss over the batch.
+
+        Args:
+            embeddings: (N, dim) floating point.
+            labels: (N,) or (N, L) integers, coarse to fine.
+            indices_tuple: must be None.
+            ref_emb, ref_labels, query_index: not used, since each embedding is compared with the proxies alone; here
+                for the shared call.
+
+        Returns:
+            scalar loss.
+
+        Raises:
+            TypeError, ValueError: what does not fit is named, and how to mend it.
+        """
+        if indices_tuple is not None:
+            raise ValueError(
+                "indices_tuple is not used: every embedding is compared with every proxy. Drop the miner, or pass None"
+            )
+        embeddings = check_embeddings(embeddings, "embeddings", self.validate)
+        if len(embeddings) == 0:
+            raise ValueError("the batch is empty: embeddings have no rows")
+        if embeddings.shape[1] != self.dim:
+            raise ValueError(
+                f"the embeddings have {embeddings.shape[1]} dimensions, the proxies have {self.dim}: pass "
+                f"dim={embeddings.shape[1]}"
+            )
+        labels = check_labels(labels, embeddings, "labels", hierarchical=True)
+        rows = F.normalize(embeddings, dim=1) if self.normalize else embeddings
+        return self.proxy_loss(cosine_scores(rows, F.normalize(self.proxies, dim=1), normalize=False), labels)
 
 
 def leave_out_own(scores: Tensor, target: Tensor, query_index: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,14 +6,11 @@ from typing import Sequence
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..checks import (check_count, check_embeddings, check_labels, check_levels, check_number, check_positive,
-                      check_scores)
+from ..checks import check_labels, check_levels, check_number, check_positive, check_scores
 from ..metrics.graded import common_levels
-from ..similarity import cosine_scores
-from .base import mean_over_queries
-from .signature import LossModule
+from .base import ProxyLoss, mean_over_queries
 
 
 def csl_loss(scores: Tensor, levels: Tensor, margins: Sequence[float], scale: float = 32.0,
@@ -63,7 +60,7 @@ def _csl_loss(scores: Tensor, levels: Tensor, margins: Sequence[float], scale: f
     return torch.where(own.any(1), losses, torch.nan)
 
 
-class CSLLoss(LossModule):
+class CSLLoss(ProxyLoss):
     """Cross-scale learning with one learned proxy per fine class (Sun et al. 2021; a baseline of HAPPIER's tables).
 
     Called as ``loss(embeddings, labels)`` with labels (N, L), coarse to fine.
@@ -84,14 +81,10 @@ class CSLLoss(LossModule):
     """
 
     hierarchical = True  # labels are (N, L)
-
-    takes_references = True  # for the call's sake; it compares with proxies, which no gallery lengthens
-    compares_with_proxies = True
     class_labels: Tensor  # a buffer
 
     def __init__(self, class_labels: Tensor, dim: int, margins: Sequence[float] | None = None, scale: float = 32.0, *,
                  normalize: bool = True, validate: bool = False):
-        super().__init__()
         class_labels = check_labels(class_labels, class_labels, "class_labels", hierarchical=True)
         different, (classes, count) = len(class_labels.unique(dim=0)), class_labels.shape
         if different != classes or not classes:
@@ -99,48 +92,18 @@ class CSLLoss(LossModule):
                              "needed, e.g. labels.unique(dim=0)")
         if margins is None:
             margins = [0.45 - 0.2 * level / max(1, count - 1) for level in range(count)]
-        self.margins = _check_margins(margins)
-        if len(self.margins) != count:
-            raise ValueError(f"there are {len(self.margins)} margins and {count} levels: give one margin per level, "
-                             "coarse to fine")
-        self.dim, self.scale = check_count("dim", dim), check_positive("scale", scale)
-        self.normalize, self.validate = normalize, validate
+        margins = _check_margins(margins)
+        if len(margins) != count:
+            raise ValueError(f"there are {len(margins)} margins and {count} levels: give one margin per level, coarse "
+                             "to fine")
+        super().__init__(classes, dim, normalize=normalize, validate=validate)
+        self.margins, self.scale = margins, check_positive("scale", scale)
         self.register_buffer("class_labels", class_labels.clone())
-        self.proxies = nn.Parameter(torch.empty(classes, dim).uniform_(-1 / dim ** 0.5, 1 / dim ** 0.5))
 
-    def parameter_group(self, **options) -> dict:
-        "The proxies as a parameter group for an optimiser: ``loss.parameter_group(lr=0.1, weight_decay=0)``."
-        return {"params": [self.proxies], **options}
-
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb: Tensor | None = None,
-                ref_labels: Tensor | None = None, *, query_index: Tensor | None = None) -> Tensor:
-        """Mean loss over the batch.
-
-        Args:
-            embeddings: (N, dim) floating point.
-            labels: (N, L) integers, coarse to fine, each a row of `class_labels`.
-            indices_tuple: must be None.
-            ref_emb, ref_labels, query_index: not used, since each embedding is compared with the proxies alone; here
-                for the shared call.
-
-        Returns:
-            scalar loss.
-
-        Raises:
-            TypeError, ValueError: what does not fit is named, and how to mend it.
-        """
-        if indices_tuple is not None:
-            raise ValueError("indices_tuple is not used: every embedding is compared with every proxy. Drop the miner, "
-                             "or pass None")
-        embeddings = check_embeddings(embeddings, "embeddings", self.validate)
-        labels = check_labels(labels, embeddings, "labels", hierarchical=True)
-        if embeddings.shape[1] != self.dim:
-            raise ValueError(f"the embeddings have {embeddings.shape[1]} dimensions, the proxies have {self.dim}: "
-                             f"pass dim={embeddings.shape[1]}")
+    def proxy_loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        "Mean `csl_loss` of the cosines; each row of `labels` is a row of `class_labels`."
         if labels.shape[1] != len(self.margins):
             raise ValueError(f"labels have {labels.shape[1]} levels, class_labels have {len(self.margins)}")
-        rows = F.normalize(embeddings, dim=1) if self.normalize else embeddings
-        scores = cosine_scores(rows, F.normalize(self.proxies, dim=1), normalize=False)
         losses = _csl_loss(scores, common_levels(labels, self.class_labels, torch.int64), self.margins, self.scale)
         if (self.validate or losses.device.type == "cpu") and losses.isnan().any():
             raise ValueError(f"labels hold {labels[losses.isnan()][0].tolist()}, which is not among the "

@@ -5,17 +5,15 @@ What they stand on is derived in lessons 07 (levels, relevance) and 07b (the sur
 
 from __future__ import annotations
 
-import math
 from typing import Sequence
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..checks import check_count, check_embeddings, check_labels, check_number, check_positive, check_weights
+from ..checks import check_count, check_number, check_positive, check_weights
 from ..metrics.graded import common_levels, number_of_levels, worth_from_alpha, worth_from_weights
-from ..similarity import cosine_scores
-from .base import RankingLoss
+from .base import ProxyLoss, RankingLoss
 from .hierarchical import StepSettings, unchecked_smooth_h_ap
 from .signature import LossModule
 
@@ -75,7 +73,7 @@ class HAPLoss(RankingLoss):
         return 1 - unchecked_smooth_h_ap(scores, target, self.worth_of_levels(target, scores.dtype), self.steps, True)
 
 
-class ClusterLoss(LossModule):
+class ClusterLoss(ProxyLoss):
     """Cross-entropy of each embedding against one learnt proxy per fine class (HAPPIER, Eq. 6).
 
     Called as ``loss(embeddings, labels)``; labels (N,), or (N, L) of which the last, finest column counts.
@@ -94,59 +92,20 @@ class ClusterLoss(LossModule):
         ValueError: numbers out of range; on a call, labels outside 0 ... num_classes - 1.
     """
 
-    takes_references = True  # for the call's sake; it compares with proxies, which no gallery lengthens
-    compares_with_proxies = True
-
     def __init__(self, num_classes: int, dim: int, temperature: float = 0.05, *, normalize: bool = True,
                  validate: bool = False):
-        super().__init__()
-        self.num_classes, self.dim = check_count("num_classes", num_classes), check_count("dim", dim)
-        self.temperature = check_positive("temperature", temperature)
-        self.normalize, self.validate = normalize, validate
-        self.proxies = nn.Parameter(torch.empty(num_classes, dim).uniform_(-1 / math.sqrt(dim), 1 / math.sqrt(dim)))
+        super().__init__(check_count("num_classes", num_classes), dim, normalize=normalize, validate=validate)
+        self.num_classes, self.temperature = num_classes, check_positive("temperature", temperature)
 
-    def parameter_group(self, **options) -> dict:
-        """The proxies as a parameter group for an optimiser, with options of their own:
-        ``loss.parameter_group(lr=0.1, weight_decay=0)``.
-        """
-        return {"params": [self.proxies], **options}
-
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb: Tensor | None = None,
-                ref_labels: Tensor | None = None, *, query_index: Tensor | None = None) -> Tensor:
-        """Mean cross-entropy over the batch.
-
-        Args:
-            embeddings: (N, dim) floating point.
-            labels: (N,) or (N, L) integers; the fine class counts.
-            indices_tuple: must be None.
-            ref_emb, ref_labels, query_index: not used, since each embedding is compared with the proxies alone; here
-                for the shared call.
-
-        Returns:
-            scalar loss.
-
-        Raises:
-            TypeError, ValueError: what does not fit is named, and how to mend it.
-        """
-        if indices_tuple is not None:
-            raise ValueError("indices_tuple is not used: every embedding is compared with every proxy. Drop the miner, "
-                             "or pass None")
-        embeddings = check_embeddings(embeddings, "embeddings", self.validate)
-        if len(embeddings) == 0:
-            raise ValueError("the batch is empty: embeddings have no rows")
-        if embeddings.shape[1] != self.dim:
-            raise ValueError(f"the embeddings have {embeddings.shape[1]} dimensions, the proxies have {self.dim}: pass "
-                             f"dim={embeddings.shape[1]}")
-        labels = check_labels(labels, embeddings, "labels", hierarchical=True)[:, -1].long()
-        least, most = (int(x) for x in labels.aminmax())
+    def proxy_loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        "Mean cross-entropy of the cosines over `temperature`, against the finest label."
+        fine = labels[:, -1].long()
+        least, most = (int(x) for x in fine.aminmax())
         if least < 0 or most >= self.num_classes:
             raise ValueError(f"fine labels run from {least} to {most}, but there are proxies for 0 ... "
-                             f"{self.num_classes - 1}: "
-                             "number the training classes from 0, and pass their number as num_classes")
-        cosines = cosine_scores(F.normalize(embeddings, dim=1) if self.normalize else embeddings,
-                                F.normalize(self.proxies, dim=1),
-                                normalize=False)
-        return F.cross_entropy(cosines / self.temperature, labels)
+                             f"{self.num_classes - 1}: number the training classes from 0, and pass their number as "
+                             "num_classes")
+        return F.cross_entropy(scores / self.temperature, fine)
 
 
 class HAPPIERLoss(LossModule):
