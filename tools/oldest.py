@@ -17,7 +17,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # some tests draw or read every public name
-TOOLS = ["pytest", "pytest-timeout", "hypothesis", "psutil", "safetensors", "matplotlib", "pillow"]
+TOOLS = [
+    "pytest", "pytest-timeout", "hypothesis", "psutil", "safetensors", "matplotlib", "pillow", "numba", "torchmetrics",
+    "scikit-learn",
+]
 TESTS = ["tests/test_ranking.py", "tests/test_vectors.py", "tests/losses", "tests/metrics"]  # what needs no extra
 
 
