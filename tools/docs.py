@@ -25,15 +25,14 @@ import notebooks
 import pages
 
 ROOT = notebooks.ROOT
-GENERATORS = (["tools/results.py"], ["-m", "benchmarks", "--render"])  # and tools/figures.py, where results have plots
+GENERATORS = (["tools/results.py"], ["-m", "benchmarks", "--render"], ["tools/references.py"])
 
 
 def generate() -> None:
     """Everything that is written from something else: tables and plots from docs/results/, the reference from the
     docstrings.
     """
-    plots = [["tools/figures.py"]] if (ROOT / "tools" / "figures.py").exists() else []
-    for command in [*GENERATORS, *plots]:
+    for command in GENERATORS:
         subprocess.run([sys.executable, *command], cwd=ROOT, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     api.update_sidebar()
     print(f"reference: {len(api.write())} pages changed")

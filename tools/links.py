@@ -4,9 +4,8 @@
 
 A lesson links as JupyterLab does (`03_smooth_ap.ipynb#The-operating-region`), a guide as GitHub does; Quarto names its
 headings in a third way. An address that a page does not have is replaced by the page's own name for the same heading; a
-link to
-a file of the repository that is no page of the site leads to the repository. Standard library only: Quarto runs this
-after rendering.
+link to a file of the repository that is no page of the site leads to the repository. A link to a paper gets its entry
+in docs/references.bib as a note. Standard library only: Quarto runs this after rendering.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from quarto_filter import ROOT, repository
+from references import notes
 
 
 class Page(HTMLParser):
@@ -47,6 +47,16 @@ def plain(fragment: str) -> str:
 def is_local(link: str) -> bool:
     parts = urlsplit(link)
     return not parts.scheme and not parts.netloc and not link.startswith(("data:", "javascript:", "#!"))
+
+
+def with_notes(text: str) -> str:
+    "A page whose links to papers carry their entry of docs/references.bib as `data-note`."
+    def note(found: re.Match) -> str:
+        said = entries.get(html.unescape(found[2]).rstrip("/"))
+        return found[0] if said is None or "data-note" in found[0] else f'{found[1]} data-note="{html.escape(said)}">'
+
+    entries = notes()
+    return re.sub(r'(<a\b[^>]*\bhref="([^"]*)"[^>]*)>', note, text)
 
 
 def mend(site: Path) -> list[str]:
@@ -110,14 +120,15 @@ def mend(site: Path) -> list[str]:
                 and known != unquote(fragment)
             ):
                 changes[link] = new
-        if changes:
+        noted = with_notes(texts[name]) if name != "docs/references.html" else texts[name]
+        if changes or noted != texts[name]:
             def swap(found: re.Match) -> str:
                 return f'{found[1]}="{html.escape(changes.get(html.unescape(found[2]), html.unescape(found[2])), quote=True)}"'  # noqa: E501
 
             text = re.sub(
                 r'(?<=\s)(href|src)="([^"]*)"',
                 lambda m: swap(m) if html.unescape(m[2]) in changes else m[0],
-                texts[name],
+                noted,
             )
             pages[name].write_text(text, encoding="utf-8")
     return dead
