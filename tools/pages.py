@@ -162,7 +162,17 @@ def source_code(code: str, language: str = "ipython3") -> str:
         lexer = get_lexer_by_name(language)
     except Exception:
         lexer = get_lexer_by_name("text")
-    return highlight(code, lexer, HtmlFormatter(cssclass="highlight scroll", wrapcode=True))
+    made = highlight(code, lexer, HtmlFormatter(cssclass="highlight scroll", wrapcode=True))
+    return re.sub(r"(?s)(<code>)(.*)(</code>)", lambda m: m[1] + hanging(m[2]) + m[3], made)
+
+
+def hanging(made: str) -> str:
+    "Highlighted lines that, where they are too long for the column, go on further in than they began."
+    lines = []
+    for line in made.splitlines(keepends=True):
+        text = re.sub(r"<[^>]*>", "", line)
+        lines.append(f'<span class="line" style="--in:{len(text) - len(text.lstrip(" "))}">{line}</span>')
+    return "".join(lines)
 
 
 def wider_than(png: str, pixels: int) -> bool:
@@ -361,6 +371,7 @@ def whole(page: Page, pages: list[Page], template: str) -> str:
         "address": settings()["website"]["site-url"],
         "href": page.href,
         "about": html.escape(page.about or settings()["website"]["description"], quote=True),
+        "figures": (HERE / "figures.html").read_text(encoding="utf-8"),
         "class": "lesson" if page.source.endswith(".ipynb") else "guide",
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda m: values[m[1]], template)
@@ -375,6 +386,8 @@ def stylesheet() -> str:
     dark = colours("github-dark", ":root[data-theme=dark]")
     return (
         (HERE / "pages.css").read_text(encoding="utf-8")
+        + "\n"
+        + (HERE / "shared.css").read_text(encoding="utf-8")
         + "\n"
         + colours("default", ":root:not([data-theme=dark])")
         + "\n"

@@ -429,6 +429,31 @@ def _shown(player):
 
 
 @pytest.mark.browser
+def test_panels_stand_above_each_other_on_a_phone_and_still_move(browser, address):
+    heights = "[...document.querySelectorAll('.player-stage.stacked .frame')].find(f => f.style.display !== 'none')"
+    with site_check.opened(browser, address, "nbs/00_why.html", 390, "light") as (tab, problems):
+        stages = tab.locator(".player-stage.stacked")
+        assert stages.count() >= 2 and problems == []
+        tops = tab.evaluate(f"[...{heights}.children].map(e => e.getBoundingClientRect().top)")
+        assert len(tops) == 2 and tops[1] > tops[0] + 50
+        player = tab.locator("figure.player").filter(has=tab.locator(".stacked")).first
+        before, bar = stages.first.locator(".frame:visible").inner_html(), player.locator("input[type=range]")
+        bar.press("End" if bar.input_value() != bar.get_attribute("max") else "Home")
+        assert stages.first.locator(".frame:visible").inner_html() != before
+    with site_check.opened(browser, address, "nbs/00_why.html", 1280, "light") as (tab, problems):
+        assert tab.locator(".player-stage.stacked").count() == 0
+
+
+@pytest.mark.browser
+def test_a_link_to_a_paper_shows_its_entry(browser, address):
+    with site_check.opened(browser, address, "nbs/03_smooth_ap.html", 1280, "light") as (tab, problems):
+        link = tab.locator("a[data-note]").first
+        link.focus()
+        said = link.evaluate("e => getComputedStyle(e, '::after').content")
+        assert "Brown, Xie, Kalogeiton and Zisserman (2020)" in said and problems == []
+
+
+@pytest.mark.browser
 def test_search_menu_and_theme(browser, address):
     tab = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme="dark").new_page()
     tab.goto(f"{address}/nbs/03_smooth_ap.html")
