@@ -2,9 +2,8 @@
 """The site's notebook filter: a notebook on standard input, the reader's notebook on standard output.
 
 nbdev's directives are taken out of the code, cells that only steer the export are hidden, cells that only import are
-folded, from lesson
-10 on also long cells of the library, a picture's alternative text moves to where Quarto looks for it, the still picture
-beside a player stays for readers without scripts, and the first
+folded, from lesson 10 on also long cells of the library. A picture's alternative text moves to where Quarto looks for
+it and becomes its numbered caption, the still picture beside a player stays for readers without scripts, and the first
 cell leads to Colab, to the notebook itself and to the reference of the module. Quarto runs it in the notebook's folder;
 the plain pages (tools/pages.py) go through the same function. Standard library only: Quarto's Python may have no other.
 """
@@ -12,10 +11,12 @@ the plain pages (tools/pages.py) go through the same function. Standard library 
 import ast
 import configparser
 import html
+import itertools
 import json
 import re
 import sys
 from pathlib import Path
+from typing import Callable
 
 ROOT = Path(__file__).resolve().parent.parent
 DIRECTIVE = re.compile(r"^#\|\s*(default_exp|export|exporti|exports|hide|eval|skip_\w+)\b.*$")
@@ -96,9 +97,14 @@ def summary_of(code: str) -> str:
     )
 
 
+def html_of(output: dict) -> str:
+    "What an output shows as HTML; empty where it shows none."
+    return joined(output.get("data", {}).get("text/html", ""))
+
+
 def with_noscript(outputs: list[dict]) -> list[dict]:
     "A figure that moves needs no still picture beside it, except where no script runs."
-    players = [o for o in outputs if LIVE.search(joined(o.get("data", {}).get("text/html", "")))]
+    players = [o for o in outputs if LIVE.search(html_of(o))]
     at = outputs.index(players[0]) if len(players) == 1 else 0
     stills = [o for o in outputs[at - 1:at] if o.get("metadata", {}).get("image/png", {}).get("alt")]
     if not stills:
@@ -106,7 +112,7 @@ def with_noscript(outputs: list[dict]) -> list[dict]:
     image = joined(stills[0]["data"]["image/png"]).replace("\n", "")
     alt = html.escape(stills[0]["metadata"]["image/png"]["alt"], quote=True)
     moved = (
-        joined(players[0]["data"]["text/html"])
+        html_of(players[0])
         + f'\n<noscript><img src="data:image/png;base64,{image}" alt="{alt}"></noscript>'
     )
     player = {**players[0], "data": {**players[0]["data"], "text/html": moved}}
@@ -119,21 +125,21 @@ def caption_of(alt: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def with_captions(outputs: list[dict]) -> tuple[list[dict], list[str]]:
-    "Outputs whose figures carry a caption, and the captions of the still ones."
+def with_captions(outputs: list[dict], number: Callable[[], str]) -> tuple[list[dict], list[str]]:
+    "Outputs whose figures carry a caption with the next number before it, and the captions of the still ones."
     out, captions = [], []
     for o in outputs:
         still = o.get("metadata", {}).get("image/png", {}).get("alt")
-        live = joined(o.get("data", {}).get("text/html", ""))
+        live = html_of(o)
         said = re.search(r'alt="([^"]*)"></noscript>|aria-label="([^"]*)"', live) if LIVE.search(live) else None
         if still:
-            captions.append(caption_of(still))
+            captions.append(number() + caption_of(still))
             o = {
                 **o,
                 "metadata": {**o["metadata"], "image/png": {**o["metadata"]["image/png"], "caption": captions[-1]}},
             }
         elif said:
-            text = html.escape(caption_of(html.unescape(said[1] or said[2])))
+            text = html.escape(number() + caption_of(html.unescape(said[1] or said[2])))
             o = {
                 **o,
                 "data": {**o["data"], "text/html": live + f'\n<p class="figure-caption" aria-hidden="true">{text}</p>'},
@@ -148,6 +154,15 @@ def says_itself(nb: dict, number: int) -> bool:
     return after["cell_type"] == "markdown" and joined(after["source"]).startswith("*Figure ")
 
 
+def numbers_of(nb: dict, title: str | None) -> Callable[[], str]:
+    """Counts the figures of a lesson: "Figure 12.1. ", "Figure 12.2. " and on; nothing where its prose numbers them
+    itself, or where there is no lesson.
+    """
+    own = any(says_itself(nb, place) for place in range(len(nb["cells"])))
+    count = itertools.count(1)
+    return lambda: "" if own or title is None else f"Figure {title.lstrip('0') or '0'}.{next(count)}. "
+
+
 def reader_notebook(nb: dict) -> dict:
     """The notebook without what only the exporter needs.
 
@@ -159,11 +174,12 @@ def reader_notebook(nb: dict) -> dict:
         (
             m
             for c in nb["cells"]
-            if c["cell_type"] == "markdown" and (m := re.match(r"# (\d\d)b? ", joined(c["source"])))
+            if c["cell_type"] == "markdown" and (m := re.match(r"# ((\d\d)b?) ", joined(c["source"])))
         ),
         None,
     )
-    fold_long = title is not None and int(title[1]) >= 10
+    fold_long = title is not None and int(title[2]) >= 10
+    next_number = numbers_of(nb, title and title[1])
     for number, cell in enumerate(nb["cells"]):
         if cell["cell_type"] == "code":
             lines = joined(cell["source"]).splitlines()
@@ -174,7 +190,7 @@ def reader_notebook(nb: dict) -> dict:
             if not any(line.strip() for line in lines):
                 continue
             outputs = with_noscript(cell.get("outputs", []))
-            outputs, captions = (outputs, []) if says_itself(nb, number) else with_captions(outputs)
+            outputs, captions = (outputs, []) if says_itself(nb, number) else with_captions(outputs, next_number)
             alts = [alt for o in outputs if (alt := o.get("metadata", {}).get("image/png", {}).get("alt"))]
             one_or_all = lambda texts: json.dumps(texts[0] if len(texts) == 1 else texts, ensure_ascii=False)
             head = [f"#| fig-alt: {one_or_all(alts)}"] * bool(alts) + [f"#| fig-cap: {one_or_all(captions)}"] * bool(
@@ -210,10 +226,10 @@ def live_parts_as_html(nb: dict) -> dict:
     """
     cells = []
     for cell in nb["cells"]:
-        live = [o for o in cell.get("outputs", []) if "<script" in joined(o.get("data", {}).get("text/html", ""))]
+        live = [o for o in cell.get("outputs", []) if "<script" in html_of(o)]  # search boxes and animations too
         cells.append({**cell, "outputs": [o for o in cell["outputs"] if o not in live]} if live else cell)
         for number, o in enumerate(live):
-            text = f"````{{=html}}\n{joined(o['data']['text/html'])}\n````\n"
+            text = f"````{{=html}}\n{html_of(o)}\n````\n"
             cells.append(
                 {
                     "cell_type": "markdown",

@@ -94,3 +94,27 @@ def test_a_caption_that_the_prose_gives_stands_alone():
         for cells in ([cell], [cell, prose])
     )
     assert '#| fig-cap: "A step."' in alone and "fig-cap" not in followed and "fig-alt" in followed
+
+
+def figure(alt: str) -> dict:
+    shown = {"output_type": "display_data", "data": {"image/png": "..."}, "metadata": {"image/png": {"alt": alt}}}
+    return {"cell_type": "code", "source": ["draw()"], "metadata": {}, "outputs": [shown]}
+
+
+def test_figures_of_a_lesson_are_numbered_in_their_order():
+    from quarto_filter import reader_notebook
+
+    title = {"cell_type": "markdown", "source": ["# 12b Sampling"], "metadata": {}}
+    cells = reader_notebook({"cells": [title, figure("one"), figure("two")], "nbformat": 4})["cells"]
+    heads = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+    assert '#| fig-cap: "Figure 12b.1. One."' in heads[0] and '#| fig-cap: "Figure 12b.2. Two."' in heads[1]
+
+
+def test_a_lesson_that_numbers_its_figures_itself_gets_no_second_number():
+    from quarto_filter import reader_notebook
+
+    title = {"cell_type": "markdown", "source": ["# 03 Smooth-AP"], "metadata": {}}
+    said = {"cell_type": "markdown", "source": ["*Figure 3.1.* What it shows."], "metadata": {}}
+    cells = reader_notebook({"cells": [title, figure("one"), said, figure("two")], "nbformat": 4})["cells"]
+    heads = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+    assert "fig-cap" not in heads[0] and '#| fig-cap: "Two."' in heads[1]
