@@ -10,7 +10,7 @@ def rank_from_last(scores):
 
 # answer: best_tied
 # cell: six_scores
-# fails: test_six_scores
+# fails: test_six_scores_best
 # says: the best item is tied
 def six_scores():
     return [0.9, 0.9, 0.9, 0.5, 0.1, 0.1]
@@ -36,7 +36,7 @@ def rank_from_last(scores):
 
 # answer: no_ties
 # cell: six_scores
-# fails: test_six_scores
+# fails: test_six_scores, test_six_scores_best
 # says: NO TIES AT ALL
 def six_scores():
     return [0.9, 0.8, 0.5, 0.4, 0.2, 0.1]

@@ -2,7 +2,7 @@
 
 # answer: argsort_from_zero
 # cell: toy_by_hand
-# fails: test_toy_by_hand
+# fails: test_toy_ranks
 # says: ARGSORT ONCE, and from 0
 def toy_ranks():
     return toy.argsort().tolist()
@@ -18,7 +18,7 @@ def toy_extreme():
 
 # answer: argsort_once
 # cell: toy_by_hand
-# fails: test_toy_by_hand
+# fails: test_toy_ranks
 # says: argsort-once
 def toy_ranks():
     return [2, 4, 5, 1, 3]
@@ -82,8 +82,8 @@ def extended(batches, keep):
 
 # answer: farthest_first
 # cell: toy_by_hand
-# fails: test_toy_by_hand
-# says: reversed
+# fails: test_toy_extreme, test_toy_ranks, test_toy_value
+# says: This is what you get with
 def toy_ranks():
     return [2, 5, 1, 4, 3]
 
@@ -98,7 +98,7 @@ def toy_extreme():
 
 # answer: gain_over_gap
 # cell: choose_lambda
-# fails: test_choose_lambda
+# fails: test_first_lambda
 # says: gain over gap
 def first_lambda(distances, g):
     behind, gain = distances[None, :] - distances[:, None], g[None, :] - g[:, None]
@@ -111,7 +111,10 @@ def to_percentiles(lam, n):
 
 
 def choose_lambda(distances, g, share, grid):
-    return 1
+    for lam in grid:
+        if (nearest_ranks(distances - lam * g) != nearest_ranks(distances)).double().mean() >= share:
+            return lam
+    return None
 
 
 # answer: gradient_sign
@@ -133,7 +136,7 @@ def extended(batches, keep):
 
 # answer: lambda_multiplied
 # cell: choose_lambda
-# fails: test_choose_lambda
+# fails: test_to_percentiles
 # says: lambda-scale
 def first_lambda(distances, g):
     behind, gain = distances[None, :] - distances[:, None], g[None, :] - g[:, None]
@@ -261,7 +264,7 @@ def extended(batches, keep):
 
 # answer: only_gains
 # cell: choose_lambda
-# fails: test_choose_lambda
+# fails: test_first_lambda
 # says: only items that gain
 def first_lambda(distances, g):
     found = [(distances[j] - distances[i]) / g[j] for i in range(len(g)) for j in range(len(g)) if distances[j] > distances[i] and g[j] > 0 and g[i] == 0]
@@ -273,7 +276,10 @@ def to_percentiles(lam, n):
 
 
 def choose_lambda(distances, g, share, grid):
-    return 1
+    for lam in grid:
+        if (nearest_ranks(distances - lam * g) != nearest_ranks(distances)).double().mean() >= share:
+            return lam
+    return None
 
 
 # answer: positives_counted
@@ -298,7 +304,7 @@ def extended(batches, keep):
 
 # answer: smallest_for_largest
 # cell: toy_by_hand
-# fails: test_toy_by_hand
+# fails: test_toy_extreme
 # says: the answer for scores
 def toy_ranks():
     return [4, 1, 5, 2, 3]

@@ -21,7 +21,7 @@ def level_sizes(labels, query):
 
 # answer: coarse_grid
 # cell: steps
-# fails: test_steps
+# fails: test_violation
 # says: too coarse around 0
 def upper(t):
     return torch.where(t <= 0, torch.exp(t.clamp(max=0) / .02), 1 + t / .02)
@@ -70,7 +70,7 @@ def worths(sizes):
 
 # answer: grid_ends_early
 # cell: steps
-# fails: test_steps
+# fails: test_violation
 # says: ends too early
 def upper(t):
     return torch.where(t <= 0, torch.exp(t.clamp(max=0) / .02), 1 + t / .02)
@@ -113,7 +113,7 @@ def strict_h_ap(scores, relevance):
 
 # answer: max_for_min_in_h_rank
 # cell: h_rank_by_hand
-# fails: test_h_rank_by_hand
+# fails: test_h_ranks_by_hand
 # says: max for min
 def h_ranks_by_hand():
     return [1, 8, 0, 27, 15]
@@ -125,7 +125,7 @@ def h_ap_by_hand():
 
 # answer: max_for_min_in_the_step
 # cell: steps
-# fails: test_steps
+# fails: test_lower
 # says: max-for-min
 def upper(t):
     return torch.where(t <= 0, torch.exp(t.clamp(max=0) / .02), 1 + t / .02)
@@ -144,7 +144,7 @@ def violation(step, side):
 
 # answer: mean_over_positives
 # cell: h_rank_by_hand
-# fails: test_h_rank_by_hand
+# fails: test_h_ap_by_hand
 # says: the mean over the four positives
 def h_ranks_by_hand():
     return [1, 5, 0, 14, 4]
@@ -193,7 +193,7 @@ def strict_h_ap(scores, relevance):
 
 # answer: own_worth_left_out
 # cell: h_rank_by_hand
-# fails: test_h_rank_by_hand
+# fails: test_h_ranks_by_hand
 # says: own worth left out
 def h_ranks_by_hand():
     return [0, 1, 0, 5, 3]
@@ -223,7 +223,7 @@ def steepest_needed(sizes):
 
 # answer: upper_drops
 # cell: steps
-# fails: test_steps
+# fails: test_upper
 # says: a line that starts at 0
 def upper(t):
     return torch.where(t <= 0, torch.exp(t.clamp(max=0) / .02), t / .02)
@@ -242,7 +242,7 @@ def violation(step, side):
 
 # answer: wrong_side
 # cell: steps
-# fails: test_steps
+# fails: test_violation
 # says: the wrong side
 def upper(t):
     return torch.where(t <= 0, torch.exp(t.clamp(max=0) / .02), 1 + t / .02)

@@ -116,7 +116,7 @@ def epoch(labels, classes, m, seed):
 
 # answer: equally_likely
 # cell: flattery_by_hand
-# fails: test_flattery_by_hand
+# fails: test_ap_of_the_batch
 # says: as if they were equally likely
 def ap_of_the_whole():
     return Fraction(1, 3)
@@ -200,7 +200,7 @@ def epoch(labels, classes, m, seed):
 
 # answer: jensen
 # cell: flattery_by_hand
-# fails: test_flattery_by_hand
+# fails: test_ap_of_the_batch
 # says: the AP of the expected place
 def ap_of_the_whole():
     return Fraction(1, 3)

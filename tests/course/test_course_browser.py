@@ -56,7 +56,6 @@ def lab(tmp_path_factory, root, serve_lab):
         for c in nb.cells
         if c.cell_type == "code" and c.metadata.get("nbgrader", {}).get("solution")
     }
-    shutil.copy(root / "course" / "smoothap_course.py", home / "work")
     with serve_lab(home) as url:
         yield url, home, answers
 

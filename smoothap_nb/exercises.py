@@ -1,19 +1,20 @@
-"""Checks for the problem sets of smoothap_nb: they compare an answer with the right one and say, in words, what went
+"""Checks for the problem sets of the course: they compare an answer with the right one and say, in words, what went
 wrong.
 
-The file lies beside every notebook of a set. It needs torch (or numpy) and nothing else, no nbgrader:
+They need torch (or numpy) and nothing else, no nbgrader:
 
     check(f, *inputs, expect=value, see=("01", "A rank is a count"), mistakes={"argsort-once": another_value})
 
-calls `f(*inputs)`. Where the result is not `expect`, the message names the input, both values, the common mistake that
-leads to
-just this wrong value if there is one, and the section of the lesson that explains it.
+calls `f(*inputs)`. Where the result is not `expect`, the message names the input, both values, the mistake that leads
+to just this wrong value
+if it is known, the student's own line if that one stopped, and the section of the lesson that explains it.
 """
 
 from __future__ import annotations
 
 import copy
-import math
+import linecache
+import os
 from fractions import Fraction
 
 import torch
@@ -38,53 +39,82 @@ WHERE = "https://github.com/smoothap-nb/smoothap_nb/blob/main/nbs/{}.ipynb"
 
 MISTAKES = {  # what people do, in the words that they read when they did it
     "argsort-once": "ARGSORT ONCE: argsort says which item stands at each place. You want the place at which each item "
-                    "stands, the inverse of that "
+    "stands, the inverse of that "
     "permutation: call argsort a second time on the result, or count who is ahead.",
     "zero-based": "RANKS FROM THE WRONG START: the counts are right and all off by one. Look again at which number the "
-                  "first place has in this task.",
+    "first place has in this task.",
     "reversed": "THE ROW UPSIDE DOWN: the order is right and read from the wrong end. Look again at which end has the "
-                "first place here.",
+    "first place here.",
     "ties-ahead": "TIES COUNTED AS AHEAD: you used >= where the task asks something else of an item with the same "
-                  "score.",
+    "score.",
     "ties-behind": "TIES COUNTED AS BEHIND: you used > where the task asks something else of an item with the same "
-                   "score.",
+    "score.",
     "self-counted": "j = i NOT MASKED: every item was compared with itself as well, and that comparison added "
-                    "something to its rank. Leave j = i out.",
+    "something to its rank. Leave j = i out.",
     "query-left-in": "THE QUERY LEFT IN: each query found itself in its own ranking, as its own first positive. Take "
-                     "it out of the gallery and of the positives.",
+    "it out of the gallery and of the positives.",
     "batch-positives": "DIVIDED BY ALL POSITIVES OF THE BATCH: each query has its own number of positives, divide by "
-                       "that one and average afterwards.",
+    "that one and average afterwards.",
     "overall-rank": "OVERALL RANK ABOVE THE LINE: numerator and denominator are the same rank, so every ratio is 1. "
-                    "Count only positives in the numerator.",
+    "Count only positives in the numerator.",
     "sign": "THE DIFFERENCE THE WRONG WAY ROUND: D_ij is s_j - s_i, positive where the competitor j is ahead of i.",
     "tau-times": "MULTIPLIED BY TAU: the gap is divided by the temperature. A small tau makes the step steep.",
     "tau-forgotten": "TAU FORGOTTEN IN THE DERIVATIVE: the inner derivative of sigmoid(x / tau) is 1 / tau.",
     "positives-only": "THE SECOND TERM LEFT OUT: the quotient rule has two terms, one for the numerator and one for "
-                      "the denominator.",
+    "the denominator.",
     "lambda-scale": "LAMBDA ON THE WRONG SCALE: lambda belongs to ranks divided by their number; with integer ranks, "
-                    "or without that division, it is too large or "
+    "or without that division, it is too large or "
     "too small by the size of the gallery.",
     "max-for-min": "MAX FOR MIN: a lower bound of the step has to be cut off at 1 from above, min(..., 1); with max it "
-                   "climbs above the step.",
+    "climbs above the step.",
     "gradient-sign": "THE GRADIENT'S SIGN TURNED: descent would push the positives away. An item whose large rank "
-                     "number hurts must come nearer.",
+    "number hurts must come nearer.",
     "wrong-way": "MOVED THE WRONG WAY: the second ranking is that of scores + lambda g, hence of distances - lambda g.",
     "both-signs": "THE RULE FOR SCORES: with distances the items move the other way, and the old ranks come first in "
-                  "the difference.",
+    "the difference.",
     "no-perturbation": "THE PERTURBATION LOST (detached, zeroed, much too small or never added): the second ranking is "
-                       "that of the very same list, so nothing changes.",
+    "that of the very same list, so nothing changes.",
     "lambda-not-divided": "LAMBDA FORGOTTEN BELOW THE LINE: the change of the ranks is divided by lambda.",
     "lambda-over-n": "LAMBDA ON THE WRONG SCALE, BY LITTLE: divided by n, the lesson's convention. A percentile has n "
-                     "- 1 steps.",
+    "- 1 steps.",
     "lambda-too-far": "LAMBDA ON THE WRONG SCALE: the items were moved (n - 1) times too far. Lambda belongs to the "
-                      "numbers that leave the solver.",
+    "numbers that leave the solver.",
     "straight-through": "THE GRADIENT WENT STRAIGHT THROUGH: the rule ranks a second time, it does not hand the "
-                        "incoming gradient on.",
+    "incoming gradient on.",
     "margin-sign": "THE MARGIN'S SIGN TURNED: it made life easier for the positives. They must move away from the "
-                   "query, the negatives towards it.",
+    "query, the negatives towards it.",
     "positives-counted": "POSITIVES COUNTED AS COMPETITORS: r counts the negatives ahead, nobody else.",
     "empty-queries": "QUERIES WITHOUT POSITIVES COUNTED AS 0: they have nothing to find and must be left out of the "
-                     "mean.",
+    "mean.",
+}
+
+
+COPIES = "work on a copy: x.clone() of a tensor, list(x) of a list, sorted(x) in place of x.sort()"
+USUAL = {  # what people do in any task, found by what it makes of the right numbers
+    "one-more": "ONE TOO MANY EVERYWHERE: the numbers are right and all larger by one. Where does this task begin "
+    "to count, and does an item count itself?",
+    "one-less": "ONE TOO FEW EVERYWHERE: the numbers are right and all smaller by one. Where does this task begin "
+    "to count?",
+    "turned": "THE SIGN TURNED: every number has the right size and the wrong sign.",
+    "back-to-front": "BACK TO FRONT: the right numbers, the last one first.",
+    "another-order": "ANOTHER ORDER: the right numbers, in other places. In which order does the task ask for them?",
+    "other-shape": "THE RIGHT NUMBERS IN ANOTHER SHAPE: look at the dimensions of size 1, and at what the task says "
+    "about the shape.",
+    "transposed": "TRANSPOSED: rows and columns have changed places. Whose table is it, the item's or its "
+    "competitor's?",
+    "mean-of-all": "THE MEAN OF EVERYTHING: one number for each row is asked for, so sum or average along one "
+    "dimension only.",
+    "sum-or-mean": "A SUM FOR A MEAN, or the other way round: all numbers differ by the same factor, which is how "
+    "many there are.",
+    "percent": "IN PERCENT: the number is a hundred times too large.",
+    "upside-down": "UPSIDE DOWN: numerator and denominator have changed places.",
+    "one-minus": "ONE MINUS THE ANSWER: a loss is 1 - value; here the value is asked for, or the loss where you "
+    "gave the value.",
+    "rounded": "ROUNDED DOWN: // and int(...) cut the digits off; / keeps them.",
+    "squared": "A ROOT FORGOTTEN: every number is the square of the right one.",
+    "nan": "NaN: something was divided by 0 on the way, or infinity taken from infinity. Which query has "
+    "nothing to divide by?",
+    "ties": "ONLY ITEMS WITH EQUAL SCORES ARE WRONG: look again at > and >=, and at what the task says about equality.",
 }
 
 
@@ -115,17 +145,15 @@ def check(function, *inputs, expect, see, on=None, mistakes=None, tol=1e-6, name
     problem = _difference(got, expect, tol)
     if problem:
         lines = [f"✗ {name}: {problem}", f"  on    {on}", f"  want  {_told(expect)}", f"  got   {_told(got)}"]
+        known = [key for key, value in (mistakes or {}).items() if not _difference(got, value, tol)][:1]
         lines += [
-            f"  This is what you get with {MISTAKES.get(key, key)}"
-            for key, value in (mistakes or {}).items()
-            if not _difference(got, value, tol)
-        ][:1]
+            f"  This is what you get with {MISTAKES.get(key, key)}" for key in known or _usual(got, expect, before, tol)
+        ]
+        if _difference(before, inputs, 0):
+            lines.append(f"  It also changed its input in place: {COPIES}")
         raise CheckFailed("\n".join(lines + [_read(see)])) from None
     if _difference(before, inputs, 0):
-        raise CheckFailed(
-            f"✗ {name} changed its input in place; work on a copy: x.clone() of a tensor, list(x) of a list\n  on    "
-            f"{on}\n{_read(see)}"
-        ) from None
+        raise CheckFailed(f"✗ {name} changed its input in place: {COPIES}\n  on    {on}\n{_read(see)}") from None
     print(f"✓ {name} on {on}")
 
 
@@ -172,13 +200,83 @@ def _called(function, inputs, keywords, name, where, see):
         raise CheckFailed(
             f"… {name} is not written yet: replace `raise NotImplementedError()` by your code.\n{_read(see)}"
         ) from None
-    except Exception as error:
-        raise CheckFailed(f"✗ {name} stopped with {type(error).__name__}: {error}\n{where}") from error
+    except CheckFailed:
+        raise
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # also SystemExit, which would end a cell without a word
+        raise CheckFailed(
+            f"✗ {name} stopped with {type(error).__name__}: {error}\n{_own_line(error)}{where}"
+        ) from error
+
+
+def _own_line(error: BaseException) -> str:
+    "The last line of the notebook itself that ran before an error: a notebook's cells are no files."
+    told, step = "", error.__traceback__
+    while step is not None:
+        file = step.tb_frame.f_code.co_filename
+        text = linecache.getline(file, step.tb_lineno).strip()
+        if text and not os.path.isfile(file) and not file.startswith(("<frozen", "<__array")):
+            told = f"  line  {text}    (line {step.tb_lineno} of its cell)\n"
+        step = step.tb_next
+    return told
+
+
+def _usual(got, want, inputs, tol) -> list[str]:
+    "What everybody does once, if the answer shows it: at most one sentence of `USUAL`."
+    try:
+        got, want = (_as_tensor(_plain(x)).detach().to(torch.float64).cpu() for x in (got, want))
+    except (TypeError, ValueError, RuntimeError):
+        return []
+    if want.numel() == 0 or not torch.isfinite(want).all():
+        return []
+
+    def equal(a, b):
+        return a.shape == b.shape and all(
+            _same(x, y, max(tol, 1e-9)) for x, y in zip(_flat(a.tolist()), _flat(b.tolist()))
+        )
+
+    many = {
+        n
+        for x in (*inputs, want)
+        for n in (x.shape if hasattr(x, "shape") else [len(x)] if isinstance(x, list) else [])
+    } - {0, 1}
+    flat = want.flatten()
+    found = {
+        "nan": bool(torch.isnan(got).any()),
+        "other-shape": got.shape != want.shape and got.numel() == want.numel() and equal(got.flatten(), flat),
+        "transposed": want.ndim == 2 and (equal(got, want.T) and not equal(want, want.T)),
+        "mean-of-all": want.ndim == 1 and want.numel() > 1 and got.ndim == 0 and equal(got, want.mean()),
+        "one-more": equal(got, want + 1),
+        "one-less": equal(got, want - 1),
+        "turned": equal(got, -want),
+        "back-to-front": want.ndim == 1 and equal(got, want.flip(0)),
+        "percent": equal(got, 100 * want),
+        "one-minus": equal(got, 1 - want),
+        "upside-down": bool((want != 0).all()) and equal(got, 1 / want),
+        "sum-or-mean": any(equal(got, n * want) or equal(got, want / n) for n in many),
+        "rounded": equal(got, want.floor()),
+        "squared": equal(got, want**2),
+        "ties": _only_ties_differ(got, want, inputs, tol),
+        "another-order": want.ndim == 1 and got.shape == want.shape and equal(got.sort().values, want.sort().values),
+    }
+    return [USUAL[key] for key, holds in found.items() if holds][:1]
+
+
+def _only_ties_differ(got, want, inputs, tol) -> bool:
+    if not inputs or got.shape != want.shape or want.ndim != 1:
+        return False
+    try:
+        row = _flat(_as_tensor(_plain(inputs[0])).tolist())
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    wrong = [n for n, (g, w) in enumerate(zip(got.tolist(), want.tolist())) if not _same(g, w, tol)]
+    return len(row) == want.numel() and 0 < len(wrong) < len(row) and all(row.count(row[n]) > 1 for n in wrong)
 
 
 def _read(see) -> str:
     lesson, section = see
-    return f"  Read  lesson {lesson}, section \"{section}\": {WHERE.format(LESSONS[lesson])}"
+    return f'  Read  lesson {lesson}, section "{section}": {WHERE.format(LESSONS[lesson])}'
 
 
 def _inputs(inputs, keywords) -> str:
@@ -204,33 +302,54 @@ def _told(value) -> str:
 
 
 def _plain(value):
-    "Fractions, also those inside lists, as floats."
+    "Fractions, also those inside lists, as floats; a list of tensors as a list of their numbers."
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
+    if hasattr(value, "detach"):
+        return value.detach().cpu().tolist()
     return float(value) if isinstance(value, Fraction) else value
 
 
 def _difference(got, want, tol) -> str:
     "What differs, in words; empty if nothing does. NaN equals NaN; True equals 1."
     if got is None and want is not None:
-        return "it returned nothing (is there a `return`?)"
+        return "it returned nothing (is there a `return`? `print` shows a value, `return` gives it)"
     if isinstance(want, tuple):
         if not isinstance(got, (tuple, list)) or len(got) != len(want):
             return f"{len(want)} values are asked for"
         return next(
             (f"value {n}: {told}" for n, (g, w) in enumerate(zip(got, want), 1) if (told := _difference(g, w, tol))), ""
         )
-    if isinstance(want, (str, bool, type(None))) or callable(want):
-        return "" if got == want or got is want else "another answer is right"
+    if callable(want):
+        return "" if got is want else "another answer is right"
+    if isinstance(want, (str, type(None))):
+        return "" if type(got) is type(want) and got == want else "another answer is right"
+    if callable(got) and not hasattr(got, "detach"):
+        return f"the function {getattr(got, '__name__', '')} itself was returned, not its value: call it"
     try:
-        got, want = (torch.as_tensor(_plain(x)).detach().to(torch.float64).cpu() for x in (got, want))
+        got, want = (_as_tensor(_plain(x)).detach().to(torch.float64).cpu() for x in (got, want))
     except (TypeError, ValueError, RuntimeError):
+        if isinstance(got, (list, tuple)) and any(hasattr(x, "detach") for x in got):
+            return (
+                "a list of tensors of several sizes: torch.stack or torch.cat makes one tensor of a list of equal ones"
+            )
         return f"numbers are asked for, this is a {type(got).__name__}"
     if got.shape != want.shape:
         return f"the shape is {tuple(got.shape)}, it should be {tuple(want.shape)}"
-    if torch.isclose(got, want, rtol=tol, atol=max(tol, 0 if tol == 0 else 1e-12), equal_nan=True).all():
+    wrong = sum(not _same(g, w, tol) for g, w in zip(_flat(got.tolist()), _flat(want.tolist())))
+    if not wrong:
         return ""
-    wrong = ~torch.isclose(got, want, rtol=tol, atol=tol, equal_nan=True)
-    if wrong.ndim and not math.isnan(float(wrong.sum())):
-        return f"{int(wrong.sum())} of {wrong.numel()} numbers differ"
-    return "another number is right"
+    return f"{wrong} of {want.numel()} numbers differ" if want.ndim else "another number is right"
+
+
+_as_tensor = torch.as_tensor  # as it was when this module was imported
+
+
+def _same(got: float, want: float, tol: float) -> bool:
+    if got != got or want != want:
+        return got != got and want != want
+    return got == want or abs(got - want) <= max(tol, 1e-12 if tol else 0) + tol * abs(want)
+
+
+def _flat(value) -> list:
+    return [x for part in value for x in _flat(part)] if isinstance(value, list) else [value]
