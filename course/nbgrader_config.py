@@ -1,5 +1,5 @@
-"""nbgrader's settings for this course; also read by `nbgrader formgrade` and by plain `nbgrader` commands given in
-this folder.
+"""nbgrader's settings for this course; also read by Formgrader in JupyterLab and by plain `nbgrader` commands, both
+started in this folder.
 """
 
 import os

@@ -3,6 +3,7 @@
     python tools/course.py release                 build course/release/, what students get
     python tools/course.py grade [--workers 2]     grade course/submitted/STUDENT/SET/SET.ipynb, write course/feedback/
     and course/marks.csv
+    python tools/course.py values SET              what the kept wrong answers of a set are told, and their points
     python tools/course.py measure                 grade a made-up class, write docs/results/course.json
 
 Each submission is graded by a process of its own, its code in a sandbox (course/sandbox.py). `COURSE` names another
@@ -12,12 +13,14 @@ course folder.
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import csv
 import hashlib
 import html
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -32,7 +35,6 @@ import nbformat
 ROOT = Path(__file__).resolve().parent.parent
 COURSE = Path(os.environ.get("COURSE", ROOT / "course")).resolve()
 sys.path.insert(0, str(COURSE))
-HELPER = "smoothap_course.py"
 LARGEST = 10 << 20  # bytes of one submission, everything together
 COLUMNS = [
     "student",
@@ -44,6 +46,7 @@ COLUMNS = [
     "max_auto_score",
     "manual_score",
     "max_manual_score",
+    "look_at",
     "note",
 ]
 
@@ -64,11 +67,11 @@ def api():
 
 # The release
 
+
 def release(names=None) -> None:
-    "Build the release of every set: solutions and hidden tests taken out, the helper beside it."
+    "Build the release of every set: solutions and hidden tests taken out."
     nbgrader = api()
     for name in names or sets():
-        shutil.copy(COURSE / HELPER, COURSE / "source" / name)
         done = nbgrader.generate_assignment(name, force=True, create=True)
         if not done["success"]:
             raise SystemExit(f"{name} has no release:\n{done['error']}\n{done['log']}")
@@ -76,14 +79,38 @@ def release(names=None) -> None:
         if left:
             shutil.rmtree(COURSE / "release" / name)
             raise SystemExit(f"the release of {name} would give away: {left[:3]}")
+        note = COURSE / ".graded" / f"{name}.release"
+        note.parent.mkdir(exist_ok=True)
+        note.write_text(content(COURSE / "source" / name))
         print(f"{name}: released", flush=True)
+
+
+def outdated() -> list[str]:
+    "Sets whose release, or what the gradebook knows of them, is not made from the source as it is now."
+    if not (COURSE / "gradebook.db").exists():
+        return sets()
+    notes = {name: COURSE / ".graded" / f"{name}.release" for name in sets()}
+    return [
+        name
+        for name, note in notes.items()
+        if not (COURSE / "release" / name).exists()
+        or not note.exists()
+        or note.read_text() != content(COURSE / "source" / name)
+    ]
+
+
+def content(folder: Path) -> str:
+    "Changes when a file of a folder changes."
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink()):
+        if not {".ipynb_checkpoints", "__pycache__"} & set(path.parts):
+            digest.update(f"{path.relative_to(folder)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def leaks(name: str) -> list[str]:
     "Lines of solutions, hidden tests and reference answers that the release of a set still holds; and its markers."
-    released = "\n".join(
-        p.read_text() for p in (COURSE / "release" / name).rglob("*") if p.is_file() and p.name != HELPER
-    )
+    released = "\n".join(p.read_text() for p in (COURSE / "release" / name).rglob("*") if p.is_file())
     cells = nbformat.read(COURSE / "release" / name / f"{name}.ipynb", as_version=4).cells
     lines = {line.strip() for cell in cells for line in cell.source.split("\n")}
     return [m for m in ("BEGIN SOLUTION", "END SOLUTION", "HIDDEN TESTS") if m in released] + [
@@ -105,6 +132,7 @@ def secrets(name: str) -> list[str]:
 
 # Grading
 
+
 def grade(workers: int = 2) -> int:
     """Grade what is new or changed under course/submitted/, then write feedback and marks. Returns how many
     submissions could not be graded.
@@ -113,24 +141,19 @@ def grade(workers: int = 2) -> int:
 
     problem = sandbox.why_not()
     if problem and not sandbox.unsafe():
-        raise SystemExit(f"Not graded: students' code would run unprotected, because {problem}.\n"
-                         "If you have read the submissions, or grade in a machine made for it: make grade UNSAFE=1")
+        raise SystemExit(
+            f"Not graded: students' code would run unprotected, because {problem}.\n"
+            "If you have read the submissions, or grade in a machine made for it: make grade UNSAFE=1"
+        )
     if problem:
         print(f"UNSAFE: students' code runs unprotected, {problem}", file=sys.stderr)
     elif sandbox.unsafe():
         print("UNSAFE: students' code runs unprotected, as you asked", file=sys.stderr)
-    missing = [
-        name for name in sets() if not (COURSE / "release" / name).exists() or not (COURSE / "gradebook.db").exists()
-    ]
-    if missing:
-        release()
-    found = sorted(
-        (student.name, name)
-        for student in (COURSE / "submitted").glob("*/")
-        for name in sets()
-        if (student / name).is_dir()
-    )
-    enrol({student for student, _ in found})
+    changed = outdated()
+    if changed:
+        release(changed)
+    found = handed_in()
+    enrol({student for student, _ in found} - {"(no student)"})
     with ThreadPoolExecutor(workers) as pool:
         done = list(pool.map(lambda pair: attempt(*pair), found))
     write_marks(dict(zip(found, done)))
@@ -140,6 +163,44 @@ def grade(workers: int = 2) -> int:
         f"{COURSE / 'marks.csv'}"
     )
     return len(failed)
+
+
+def handed_in() -> list[tuple[str, str]]:
+    "(student, set) of everything that looks like a submission, also where its place or its name is wrong."
+    pairs = set()
+    for student in (COURSE / "submitted").glob("*"):
+        if student.is_dir() and not student.is_symlink():
+            pairs |= {(student.name, name) for name in sets() if (student / name).is_dir() or strays(student, name)}
+        elif student.suffix == ".ipynb":
+            pairs |= {("(no student)", name) for name in sets() if belongs(student, name)}
+    return sorted(pairs)
+
+
+def strays(student: Path, name: str) -> list[Path]:
+    "Notebooks of a student that belong to a set by name or content and are not where they are looked for."
+    right = student / name / f"{name}.ipynb"
+    return [
+        p
+        for p in sorted(student.rglob("*.ipynb"))[:200]
+        if p != right and not p.is_symlink() and ".ipynb_checkpoints" not in p.parts and belongs(p, name)
+    ]
+
+
+def belongs(path: Path, name: str) -> bool:
+    """Does a notebook belong to a set: by its folder, by its name (`set1 (1).ipynb`, `copy of set1_...`), else by
+    the ids of its cells?
+    """
+    number = re.search(r"(?i)(?<![a-z])set[ _-]?(\d+)(?!\d)", path.stem)
+    if number:
+        return name.startswith(f"set{number[1]}_")
+    if path.parent.name in sets():
+        return path.parent.name == name
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size < LARGEST else ""
+    except OSError:
+        return False
+    ids = re.findall(r'"grade_id": *"(\w+)"', (COURSE / "source" / name / f"{name}.ipynb").read_text(encoding="utf-8"))
+    return sum(f'"{one}"' in text for one in ids if one != "setup") > len(ids) / 2
 
 
 def enrol(students: set[str]) -> None:
@@ -201,16 +262,48 @@ def one(student: str, name: str) -> None:
                 "nbgrader could not grade it"
             ]
             raise SystemExit(errors[-1].strip())
+    lock_page(COURSE / "feedback" / student / name / f"{name}.html")
+
+
+def lock_page(path: Path) -> None:
+    "Write a content security policy into a page of feedback: it runs MathJax and nothing else."
+    if not path.exists():
+        return
+    page = path.read_text(encoding="utf-8")
+    head, body = page.split("</head>", 1)
+    head = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>\n?', "", head)
+    inline = [
+        script
+        for attributes, script in re.findall(r"(?s)<script([^>]*)>(.*?)</script>", head)
+        if "src=" not in attributes and script.strip()
+    ]
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in inline]
+    policy = (
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; font-src https://cdnjs.cloudflare.com data:; "
+        "base-uri 'none'; "
+        "form-action 'none'; script-src https://cdnjs.cloudflare.com/ajax/libs/mathjax/ "
+        + " ".join(f"'sha256-{h}'" for h in hashes)
+    )
+    head = head.replace("<head>", f'<head>\n<meta http-equiv="Content-Security-Policy" content="{policy}">', 1)
+    path.write_text(head + "</head>" + body, encoding="utf-8")
 
 
 def unfit(student: str, name: str) -> str:
     "Why a submission is not given to nbgrader; empty if it can be. Looks at it without running anything."
     folder = COURSE / "submitted" / student / name
+    if student == "(no student)":
+        return (
+            f"submitted/ holds a notebook of {name} that lies in no student's folder; what is looked at is "
+            f"submitted/STUDENT/{name}/{name}.ipynb"
+        )
     notebook, files = folder / f"{name}.ipynb", list(folder.rglob("*"))
     if any(p.is_symlink() for p in [folder, folder.parent, *files]):
         return "the submission holds a link; hand in files"
     if not notebook.is_file():
-        return f"there is no {name}.ipynb in it"
+        found = ", ".join(str(p.relative_to(folder.parent)) for p in strays(folder.parent, name)[:5])
+        return f"there is no {name}/{name}.ipynb" + (
+            f", but {found}: move or rename the one that counts" if found else " in it"
+        )
     if sum(p.stat().st_size for p in files) > LARGEST or len(files) > 100:
         return (
             f"the submission is larger than {LARGEST >> 20} MB or has more than 100 files; clear the outputs and "
@@ -220,18 +313,52 @@ def unfit(student: str, name: str) -> str:
         nbformat.validate(nbformat.read(notebook, as_version=4))
     except Exception as error:  # whatever a broken file makes the reader raise
         return f"{name}.ipynb is not a notebook ({type(error).__name__}); download it again from Jupyter and hand it in"
+    if not known_cells(notebook, name):
+        return f"no cell of {name}.ipynb is one of the set: download it again and write the answers into its cells"
     return ""
 
 
+def known_cells(notebook: Path, name: str) -> bool:
+    """Is there a cell that can be told to be an answer of the set: by its marks, its id, or the function that it
+    defines?
+    """
+    import cells
+
+    source = nbformat.read(COURSE / "source" / name / f"{name}.ipynb", as_version=4)
+    answers = [c for c in source.cells if c.metadata.get("nbgrader", {}).get("solution")]
+    ids = {c.metadata.nbgrader.grade_id for c in answers} | {c.get("id") for c in answers}
+    names = set().union(*(cells.defined(c.source) for c in answers if c.cell_type == "code"))
+    return any(
+        {cells.grade_id_of(c), c.get("id")} & ids or c.cell_type == "code" and cells.defined(c.source) & names
+        for c in nbformat.read(notebook, as_version=4).cells
+    )
+
+
+def look_at(student: str, name: str) -> str:
+    "What a teacher should read in a submission; empty if nothing."
+    import honesty
+
+    try:
+        cells = nbformat.read(COURSE / "submitted" / student / name / f"{name}.ipynb", as_version=4).cells
+    except Exception:  # not graded, and said elsewhere
+        return ""
+    source = nbformat.read(COURSE / "source" / name / f"{name}.ipynb", as_version=4).cells
+    return honesty.look_at(
+        cells, {c.metadata.nbgrader.grade_id for c in source if c.metadata.get("nbgrader", {}).get("locked")}
+    )
+
+
 def fingerprint(student: str, name: str) -> str:
-    "Changes when the submission changes, or its set."
-    digest = hashlib.sha256()
-    for folder in (COURSE / "submitted" / student / name, COURSE / "source" / name):
-        for path in sorted(
-            p for p in folder.rglob("*") if p.is_file() and not p.is_symlink() and ".ipynb_checkpoints" not in p.parts
-        ):
-            digest.update(f"{path.relative_to(folder)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
+    "Changes when the submission changes, or its set, or how it is graded."
+    ours = [COURSE / f"{file}.py" for file in ("walls", "sandbox", "cells", "honesty")]
+    strayed = [str(p) for p in strays(COURSE / "submitted" / student, name)]
+    parts = [
+        content(COURSE / "submitted" / student / name),
+        content(COURSE / "source" / name),
+        *strayed,
+        *(p.read_text() for p in ours),
+    ]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def explain(student: str, name: str, problem: str) -> None:
@@ -251,7 +378,13 @@ def write_marks(results: dict) -> None:
     nbgrader, rows = api(), []
     with Gradebook(nbgrader.coursedir.db_url, "smoothap") as book:
         for (student, name), result in sorted(results.items()):
-            row = {"student": student, "set": name, "status": result["status"], "note": result["note"]}
+            row = {
+                "student": student,
+                "set": name,
+                "status": result["status"],
+                "note": result["note"],
+                "look_at": look_at(student, name),
+            }
             if result["status"] == "graded":
                 marks = book.find_submission(name, student)
                 row["status"] = "needs manual marks" if marks.needs_manual_grade else "graded"
@@ -278,6 +411,7 @@ def write_marks(results: dict) -> None:
             and before["score"] != f"{row['score']}"
         ):
             nbgrader.generate_feedback(row["set"], row["student"], force=True)
+            lock_page(COURSE / "feedback" / row["student"] / row["set"] / f"{row['set']}.html")
     with open(COURSE / "marks.csv", "w", newline="") as file:
         table = csv.DictWriter(file, COLUMNS, restval="")
         table.writeheader()
