@@ -2,9 +2,9 @@
 
     python tools/api.py
 
-One page per module, in the order of `smoothap_nb/__init__.py`: every public name with its signature, arguments, shapes,
-errors and
-source, and the lesson that derives it. The modules are read, not imported. The pages are built, never committed.
+One page per module, package by package and inside a package in the order of `smoothap_nb/__init__.py`: every public
+name with its signature, arguments, shapes, errors and source, and the lesson that derives it. The modules are read, not
+imported. The pages are built, never committed.
 """
 
 from __future__ import annotations
@@ -30,16 +30,19 @@ HOOKS = {"extra_repr", "query_losses", "list_losses", "counted_queries"}
 
 
 def public_names() -> dict[str, tuple[str, ...]]:
-    "Module -> its public names, read from `__init__.py`, and those that only their module gives."
+    "Module -> its public names, read from `__init__.py`, and those that only their module gives; package by package."
     tree = ast.parse((ROOT / "smoothap_nb" / "__init__.py").read_text(encoding="utf-8"))
-    return (
-        next(
-            ast.literal_eval(node.value)
-            for node in tree.body
-            if isinstance(node, ast.Assign) and node.targets[0].id == "_PUBLIC"
-        )
-        | OF_THEIR_MODULE
+    found = OF_THEIR_MODULE | next(
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "_PUBLIC"
     )
+    place = {name: number for number, name in enumerate(ORDER)}
+    return {m: found[m] for m in sorted(found, key=lambda m: place.get(m.split(".")[0], len(ORDER)))}
+
+
+# what a reader looks for first stands first
+ORDER = "ranking similarity losses metrics data train retrieval detection reproduction show".split()
 
 
 @functools.cache
