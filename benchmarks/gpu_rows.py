@@ -1,0 +1,389 @@
+"""How each row of `gpu_suite` is measured: every function takes the device and whether toy sizes are asked for, and returns numbers."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Callable
+
+import torch
+import torch.nn.functional as F
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class NotHere(RuntimeError):
+    "A row that this machine cannot measure; the message is the reason."
+
+
+# --- tools ----------------------------------------------------------------------------------------------------------
+
+def _clock(call: Callable, device: torch.device, repeat: int = 7) -> float:
+    "Median seconds, after two calls to warm up."
+    taken = []
+    for _ in range(repeat + 2):
+        _wait(device)
+        start = time.perf_counter()
+        call()
+        _wait(device)
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken[2:])
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def _peak(call: Callable, device: torch.device) -> float:
+    "MB that a call adds to what was held, at its peak; 0 on a CPU, where nothing counts it."
+    if device.type != "cuda":
+        call()
+        return 0.0
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def _batch(size: int, dim: int, device, per_class: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    "Unit rows around class centres, and labels of two levels."
+    generator = torch.Generator().manual_seed(size)
+    fine = torch.arange(size) // per_class
+    rows = (
+        torch.randn(size, dim, generator=generator) + torch.randn(int(fine.max()) + 1, dim, generator=generator)[fine]
+    )
+    return F.normalize(rows, dim=1).to(device), torch.stack([fine % 7, fine], 1).to(device)
+
+
+def _losses(classes: int, dim: int) -> dict:
+    from smoothap_nb import (
+        BlackboxAPLoss,
+        FastAPLoss,
+        HAPLoss,
+        HAPPIERLoss,
+        RecallLoss,
+        ROADMAPLoss,
+        SmoothAPLoss,
+        SoftBinAPLoss,
+        SupAPLoss,
+    )
+
+    torch.manual_seed(0)
+    return {
+        "Smooth-AP": SmoothAPLoss(),
+        "FastAP": FastAPLoss(),
+        "recall": RecallLoss(),
+        "blackbox AP": BlackboxAPLoss(),
+        "SupAP": SupAPLoss(),
+        "SoftBin": SoftBinAPLoss(),
+        "ROADMAP": ROADMAPLoss(),
+        "H-AP": HAPLoss(),
+        "HAPPIER": HAPPIERLoss(classes, dim),
+    }
+
+
+# --- parity ---------------------------------------------------------------------------------------------------------
+
+def parity_of_losses(device, tiny: bool) -> dict:
+    """Largest relative difference of value and gradient between this device in float32 and the CPU in float64, over
+    all losses.
+    """
+    size, dim = (32, 16) if tiny else (384, 128)
+    rows, labels = _batch(size, dim, "cpu")
+    out = {}
+    for name, loss in _losses(size // 4, dim).items():
+        wanted = labels if getattr(loss, "hierarchical", False) else labels[:, -1]
+        exact = rows.double().clone().requires_grad_()
+        value = loss.double()(exact, wanted)
+        value.backward()
+        here = rows.to(device).clone().requires_grad_()
+        found = loss.float().to(device)(here, wanted.to(device))
+        found.backward()
+        gap = (here.grad.cpu().double() - exact.grad).norm() / exact.grad.norm().clamp(min=1e-12)
+        out[f"{name} value"], out[f"{name} gradient"] = (
+            float((found.detach().cpu() - value.detach()).abs() / value.detach().abs().clamp(min=1e-12)),
+            float(gap),
+        )
+    return out
+
+
+def parity_of_metrics(device, tiny: bool) -> dict:
+    "Largest difference of any metric between this device and the CPU in float64."
+    from smoothap_nb import evaluate
+
+    rows, labels = _batch(200 if tiny else 4000, 16 if tiny else 128, "cpu", per_class=5)
+    metrics = ("mAP", "R@1", "R@10", "mAP@R", "AP@level1", "H-AP", "ASI", "NDCG")
+    exact = evaluate(rows.double(), labels, metrics=metrics, progress=False)
+    here = evaluate(rows.to(device), labels.to(device), metrics=metrics, device=device, progress=False)
+    return {"largest difference": max(abs(exact[m] - here[m]) for m in metrics)}
+
+
+def parity_by_pytest(device, tiny: bool) -> dict:
+    "The tests marked cuda."
+    if importlib.util.find_spec("pytest") is None:
+        raise NotHere("needs pytest")
+    if device.type != "cuda":
+        raise NotHere("needs a CUDA device")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", "--override-ini=addopts="],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
+    counts = {
+        word: int(number) for number, word in __import__("re").findall(r"(\d+) (passed|failed|skipped|error)", last)
+    }
+    if not counts:
+        raise NotHere(f"pytest said: {(done.stdout + done.stderr)[-200:]!r}")
+    return {
+        "passed": counts.get("passed", 0),
+        "failed": counts.get("failed", 0) + counts.get("error", 0),
+        "skipped": counts.get("skipped", 0),
+    }
+
+
+# --- losses, lists, evaluation ----------------------------------------------------------------------------------------
+
+def time_of_losses(size: int):
+    def measure(device, tiny: bool) -> dict:
+        B, dim = (32, 16) if tiny else (size, 512)
+        rows, labels = _batch(B, dim, device)
+        out = {}
+        for name, loss in _losses(B // 4, dim).items():
+            loss, wanted = loss.to(device), labels if getattr(loss, "hierarchical", False) else labels[:, -1]
+
+            def step():
+                loss(rows.clone().requires_grad_(), wanted).backward()
+
+            out[f"{name} ms"], out[f"{name} MB"] = 1e3 * _clock(step, device, 3 if tiny else 7), _peak(step, device)
+        return out
+
+    return measure
+
+
+def time_of_list(length: int):
+    def measure(device, tiny: bool) -> dict:
+        from smoothap_nb import blackbox_ap
+
+        n = min(length, 2000) if tiny else length
+        generator = torch.Generator(device).manual_seed(0)
+        relevance = torch.rand(1, n, generator=generator, device=device) < 0.01
+        relevance[0, 0] = True
+        scores = (torch.randn(1, n, generator=generator, device=device) * 0.2 + 0.2 * relevance).requires_grad_()
+
+        def step():
+            scores.grad = None
+            (1 - blackbox_ap(scores, relevance, 4.0, 0.02)).sum().backward()
+
+        return {"ms": 1e3 * _clock(step, device, 3), "MB": _peak(step, device)}
+
+    return measure
+
+
+def time_of_evaluation(images: int, dim: int, classes: tuple):
+    def measure(device, tiny: bool) -> dict:
+        from benchmarks.evaluation import FLAT, LEVELS, test_set
+        from smoothap_nb import evaluate
+
+        rows, labels = (
+            test_set(200, 16, tuple(min(c, 40) if i else 3 for i, c in enumerate(classes)))
+            if tiny
+            else test_set(images, dim, classes)
+        )
+        rows, labels = rows.to(device), labels.to(device)
+        flat = [m for m in FLAT if not tiny or m != "R@1000"]
+        out = {}
+        for name, metrics in (("flat", flat), ("hierarchical", [*flat, *LEVELS])):
+            call = lambda: evaluate(rows, labels, metrics=tuple(metrics), device=device, progress=False, memory="4GB")
+            call()
+            _wait(device)
+            start = time.perf_counter()
+            call()
+            _wait(device)
+            out[f"{name} s"] = time.perf_counter() - start
+            out[f"{name} MB"] = _peak(call, device) if name == "flat" else 0.0
+        return {k: v for k, v in out.items() if k != "hierarchical MB"}
+
+    return measure
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+class Photographs:
+    "A data set of noise in memory, as fast as a data set can be: what is left is the trainer's own work."
+
+    def __init__(self, count: int, size: int, device):
+        generator = torch.Generator().manual_seed(0)
+        self.pixels = torch.randint(
+            0, 256, (min(count, 512), 3, size, size), generator=generator, dtype=torch.uint8
+        ).to(device)
+        self.labels = (torch.arange(count) // 4)[:, None]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def workers(self, wanted: int) -> int:
+        return 1
+
+    def batch(self, indices, draw: int = 0):
+        indices = torch.as_tensor(indices)
+        return self.pixels[(indices % len(self.pixels)).to(self.pixels.device)].float() / 255, self.labels[indices]
+
+
+def _trainer(device, tiny: bool, steps: int, folder):
+    "The trainer of `smoothap train`, on `Photographs`."
+    from smoothap_nb.train.config import experiment_from_dict
+    from smoothap_nb.data.sampling import MPerClassSampler
+    from smoothap_nb.train.loop import BatchPlan
+    from smoothap_nb.train.setup import prepare
+
+    experiment = experiment_from_dict(
+        {
+            "name": "throughput",
+            "checkpoint_every": 10**6,
+            "data": {"name": "glyphs", "size": 32},
+            "model": {"backbone": "resnet18" if tiny else "resnet50", "dim": 32 if tiny else 512},
+            "batch": {"classes": 4 if tiny else 96, "images": 4},
+            "optim": {"steps": steps, "warmup": 0},
+        }
+    )
+    training = prepare(experiment, folder, device)
+    size = experiment.batch.classes * 4
+    training.data = Photographs(2 * size, 32 if tiny else 224, device)
+    training.labels = training.data.labels  # on the CPU, like those of every data set
+    training.plan = BatchPlan(MPerClassSampler(training.data.labels[:, 0].numpy(), experiment.batch.classes, 4, 0))
+    return training
+
+
+def throughput(device, tiny: bool) -> dict:
+    """Images per second of the trainer, and of a bare loop of forward, loss, backward and step on a batch that lies
+    ready.
+    """
+    import tempfile
+
+    from smoothap_nb.train.loop import fit
+
+    steps, size = (4, 16) if tiny else (40, 384)
+    with tempfile.TemporaryDirectory() as folder:
+        training = _trainer(device, tiny, 2 * steps, Path(folder))
+        images, labels = training.data.batch(torch.arange(size))
+        labels = labels.to(device)
+
+        def bare():
+            training.optimizers[0].zero_grad(set_to_none=True)
+            training.criterion(training.embed(images), labels).backward()
+            for optimizer in training.optimizers:
+                optimizer.step()
+
+        def bare_loop():
+            for _ in range(steps):
+                bare()
+
+        bare()
+        once = _clock(bare_loop, device, 1)
+        _run_until(training, steps // 2)
+        _wait(device)
+        start = time.perf_counter()
+        done = training.step
+        fit(training, progress=False, tensorboard=False)
+        _wait(device)
+        ours = (time.perf_counter() - start) / (training.step - done)
+    return {
+        "images per second": size / ours,
+        "bare loop": size * steps / once,
+        "share of the bare loop": once / steps / ours,
+    }
+
+
+def _run_until(training, step: int) -> None:
+    "The first steps, so that what is timed is not the start."
+    from smoothap_nb.train.loop import advance
+
+    while training.step < step:
+        images, labels, _ = training.fetch(training.step)
+        advance(training, images, labels)
+
+
+def caching(device, tiny: bool) -> dict:
+    "Peak memory and time of one gradient of a batch of 4,096, 128 images at a time, and of 384 images at once."
+    from smoothap_nb import SmoothAPLoss
+    from smoothap_nb.train.config import ModelConfig
+    from smoothap_nb.train.large_batches import cached_backward
+    from smoothap_nb.train.models import EmbeddingModel
+
+    size, micro, once, side = (32, 8, 8, 32) if tiny else (4096, 128, 384, 224)
+    model = (
+        EmbeddingModel(
+            ModelConfig(backbone="resnet18" if tiny else "resnet50", dim=512, batch_norm="frozen_statistics")
+        )
+        .to(device)
+        .train()
+    )
+    loss, images, labels = (
+        SmoothAPLoss(),
+        torch.rand(size, 3, side, side, device=device),
+        torch.arange(size, device=device) // 4,
+    )
+    precision = torch.bfloat16 if device.type == "cuda" else torch.float32
+
+    def embed(part):
+        with torch.autocast(device.type, precision, enabled=precision != torch.float32):
+            return model(part)
+
+    def direct():
+        model.zero_grad()
+        loss(embed(images[:once]), labels[:once]).backward()
+
+    def cached():
+        model.zero_grad()
+        cached_backward(embed, images, micro, lambda rows: loss(rows, labels))
+
+    return {
+        f"direct, batch {once}, MB": _peak(direct, device),
+        f"cached, batch {size}, MB": _peak(cached, device),
+        f"direct, batch {once}, s": _clock(direct, device, 1),
+        f"cached, batch {size}, s": _clock(cached, device, 1),
+    }
+
+
+# --- Glyphs -----------------------------------------------------------------------------------------------------------
+
+def glyph_run(run):
+    "One run of the papers' claims on Glyphs; its whole row."
+    def measure(device, tiny: bool, rows: dict) -> dict:
+        from smoothap_nb.checks import ConfigError
+        from smoothap_nb.reproduction import glyph_experiment, run_glyphs
+
+        changes = (
+            {
+                "model.backbone": "resnet18",
+                "model.dim": 16,
+                "data.size": 32,
+                "batch.classes": 4,
+                "batch.images": 4,
+                "optim.steps": 1,
+                "optim.warmup": 0,
+                "evaluate.classes": 12,
+            }
+            if tiny
+            else {}
+        )
+        try:
+            experiment = glyph_experiment(run, rows, "cuda", changes)
+        except ConfigError as error:
+            raise NotHere(str(error)) from None
+        if "pml." in json.dumps(experiment.loss) and importlib.util.find_spec("pytorch_metric_learning") is None:
+            raise NotHere("needs pytorch-metric-learning")
+        return run_glyphs(run, experiment, device.type)
+
+    return measure
