@@ -40,11 +40,22 @@ class ToyData:
     def validation(self):
         return ToyData("val", self.images.shape[-1]) if self.own_validation else None
 
-    def batch(self, indices, draw=0):
+    def to(self, device):
+        self.images = self.images.to(device)
+        return self
+
+    def raw(self, indices, draw=0):
         indices = torch.as_tensor(indices)
         generator = torch.Generator().manual_seed(draw)
         noise = torch.rand(len(self.labels), 1, 1, 1, generator=generator)[indices] * (.1 if draw else 0)
-        return (self.images[indices][:, None].float() / 255 + noise).clamp(0, 1), self.labels[indices]
+        pictures = self.images[indices.to(self.images.device)][:, None].float() / 255
+        return (pictures + noise.to(pictures.device)).clamp(0, 1)
+
+    def finish(self, raw, indices, draw=0):
+        return raw
+
+    def batch(self, indices, draw=0):
+        return self.raw(indices, draw), self.labels[torch.as_tensor(indices)]
 
 
 class ToyInfo(DrawnInfo):
