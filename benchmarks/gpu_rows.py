@@ -1,9 +1,12 @@
-"""How each row of `gpu_suite` is measured: every function takes the device and whether toy sizes are asked for, and returns numbers."""
+"""How each row of `gpu_suite` is measured: every function takes the device and whether toy sizes are asked for, and
+returns numbers.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -13,6 +16,8 @@ from typing import Callable
 
 import torch
 import torch.nn.functional as F
+
+from smoothap_nb.data.interface import PictureSet
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -64,7 +69,7 @@ def _batch(size: int, dim: int, device, per_class: int = 4) -> tuple[torch.Tenso
     return F.normalize(rows, dim=1).to(device), torch.stack([fine % 7, fine], 1).to(device)
 
 
-def _losses(classes: int, dim: int) -> dict:
+def every_loss(classes: int, dim: int) -> dict:
     from smoothap_nb import (
         BlackboxAPLoss,
         FastAPLoss,
@@ -100,7 +105,7 @@ def parity_of_losses(device, tiny: bool) -> dict:
     size, dim = (32, 16) if tiny else (384, 128)
     rows, labels = _batch(size, dim, "cpu")
     out = {}
-    for name, loss in _losses(size // 4, dim).items():
+    for name, loss in every_loss(size // 4, dim).items():
         wanted = labels if getattr(loss, "hierarchical", False) else labels[:, -1]
         exact = rows.double().clone().requires_grad_()
         value = loss.double()(exact, wanted)
@@ -133,15 +138,17 @@ def parity_by_pytest(device, tiny: bool) -> dict:
         raise NotHere("needs pytest")
     if device.type != "cuda":
         raise NotHere("needs a CUDA device")
+    where = ["tests/test_ranking.py"] if tiny else []
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", "--override-ini=addopts="],
+        [sys.executable, "-m", "pytest", *where, "-q", "-m", "cuda", "-p", "no:cacheprovider",
+         "--override-ini=addopts="],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
     last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
     counts = {
-        word: int(number) for number, word in __import__("re").findall(r"(\d+) (passed|failed|skipped|error)", last)
+        word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", last)
     }
     if not counts:
         raise NotHere(f"pytest said: {(done.stdout + done.stderr)[-200:]!r}")
@@ -159,7 +166,7 @@ def time_of_losses(size: int):
         B, dim = (32, 16) if tiny else (size, 512)
         rows, labels = _batch(B, dim, device)
         out = {}
-        for name, loss in _losses(B // 4, dim).items():
+        for name, loss in every_loss(B // 4, dim).items():
             loss, wanted = loss.to(device), labels if getattr(loss, "hierarchical", False) else labels[:, -1]
 
             def step():
@@ -167,6 +174,21 @@ def time_of_losses(size: int):
 
             out[f"{name} ms"], out[f"{name} MB"] = 1e3 * _clock(step, device, 3 if tiny else 7), _peak(step, device)
         return out
+
+    return measure
+
+
+def time_of_smooth_ap(size: int):
+    "Smooth-AP alone, on a batch that the other losses need not bear."
+    def measure(device, tiny: bool) -> dict:
+        from smoothap_nb import SmoothAPLoss
+
+        rows, labels = _batch(64 if tiny else size, 16 if tiny else 512, device)
+
+        def step():
+            SmoothAPLoss()(rows.clone().requires_grad_(), labels[:, -1]).backward()
+
+        return {"ms": 1e3 * _clock(step, device, 3), "GB": _peak(step, device) / 1024}
 
     return measure
 
@@ -219,89 +241,109 @@ def time_of_evaluation(images: int, dim: int, classes: tuple):
 
 # --- training ---------------------------------------------------------------------------------------------------------
 
-class Photographs:
-    "A data set of noise in memory, as fast as a data set can be: what is left is the trainer's own work."
+class Noise(PictureSet):
+    "Pictures of noise in the device's memory, as fast as a data set can be: what is left is the trainer's own work."
 
     def __init__(self, count: int, size: int, device):
         generator = torch.Generator().manual_seed(0)
-        self.pixels = torch.randint(
-            0, 256, (min(count, 512), 3, size, size), generator=generator, dtype=torch.uint8
-        ).to(device)
-        self.labels = (torch.arange(count) // 4)[:, None]
+        pixels = torch.randint(0, 256, (min(count, 512), 3, size, size), generator=generator, dtype=torch.uint8)
+        self.pixels = pixels.to(device)
+        self.labels, self.identity = (torch.arange(count) // 4)[:, None], torch.arange(count)
+        self.level_names = ("class",)
 
-    def __len__(self) -> int:
-        return len(self.labels)
+    def raw(self, indices, draw: int = 0) -> torch.Tensor:
+        return self.pixels[(torch.as_tensor(indices) % len(self.pixels)).to(self.pixels.device)]
 
     def workers(self, wanted: int) -> int:
         return 1
 
-    def batch(self, indices, draw: int = 0):
-        indices = torch.as_tensor(indices)
-        return self.pixels[(indices % len(self.pixels)).to(self.pixels.device)].float() / 255, self.labels[indices]
 
-
-def _trainer(device, tiny: bool, steps: int, folder):
-    "The trainer of `smoothap train`, on `Photographs`."
-    from smoothap_nb.train.config import experiment_from_dict
+def _trainer(device, tiny: bool, steps: int, data, folder: Path):
+    "The trainer of `smoothap train`, on pictures of our own."
     from smoothap_nb.data.sampling import MPerClassSampler
+    from smoothap_nb.train.config import experiment_from_dict
     from smoothap_nb.train.loop import BatchPlan
     from smoothap_nb.train.setup import prepare
 
     experiment = experiment_from_dict(
         {
             "name": "throughput",
-            "checkpoint_every": 10**6,
+            "checkpoint_minutes": 0.0,
             "data": {"name": "glyphs", "size": 32},
             "model": {"backbone": "resnet18" if tiny else "resnet50", "dim": 32 if tiny else 512},
             "batch": {"classes": 4 if tiny else 96, "images": 4},
             "optim": {"steps": steps, "warmup": 0},
         }
     )
+    folder.mkdir()
     training = prepare(experiment, folder, device)
-    size = experiment.batch.classes * 4
-    training.data = Photographs(2 * size, 32 if tiny else 224, device)
-    training.labels = training.data.labels  # on the CPU, like those of every data set
-    training.plan = BatchPlan(MPerClassSampler(training.data.labels[:, 0].numpy(), experiment.batch.classes, 4, 0))
+    training.data = data
+    training.labels = data.labels  # on the CPU, like those of every data set
+    training.plan = BatchPlan(MPerClassSampler(data.labels[:, 0].numpy(), experiment.batch.classes, 4, 0))
     return training
 
 
-def throughput(device, tiny: bool) -> dict:
-    """Images per second of the trainer, and of a bare loop of forward, loss, backward and step on a batch that lies
-    ready.
+def throughput(source: str):
+    """Pictures per second of the trainer on pictures in the device's memory ("device"), from the decoded cache
+    ("cache") or from JPEG files ("files"), and of a bare loop of forward, loss, backward and step on a batch that
+    lies ready.
     """
-    import tempfile
+    def measure(device, tiny: bool) -> dict:
+        import tempfile
 
+        from benchmarks.loading import Photos
+        from smoothap_nb.data.cache import DecodedCache
+        from smoothap_nb.data.transforms import PhotoTransform
+        from smoothap_nb.train.machine import threads
+
+        steps, size, side = (4, 16, 32) if tiny else (40, 384, 224)
+        with tempfile.TemporaryDirectory() as folder:
+            data = Noise(2 * size, side, device) if source == "device" else Photos(
+                Path(folder) / "photos", 2 * size, 60 if tiny else 500, PhotoTransform(side, round(side * 8 / 7))
+            )
+            if source == "cache":
+                data = DecodedCache(data, Path(folder) / "cache", 40 if tiny else 512, threads(), progress=False)
+            training = _trainer(device, tiny, 2 * steps, data, Path(folder) / "run")
+            return _beside_a_bare_loop(training, steps, size, device)
+
+    return measure
+
+
+def _beside_a_bare_loop(training, steps: int, size: int, device) -> dict:
+    "Pictures per second of both, the loss's share of a bare step, and the share of the time that the trainer waited."
     from smoothap_nb.train.loop import fit
 
-    steps, size = (4, 16) if tiny else (40, 384)
-    with tempfile.TemporaryDirectory() as folder:
-        training = _trainer(device, tiny, 2 * steps, Path(folder))
-        images, labels = training.data.batch(torch.arange(size))
-        labels = labels.to(device)
+    images, labels = training.data.batch(torch.arange(size))
+    images, labels = images.to(device), labels.to(device)
 
-        def bare():
-            training.optimizers[0].zero_grad(set_to_none=True)
-            training.criterion(training.embed(images), labels).backward()
-            for optimizer in training.optimizers:
-                optimizer.step()
+    def bare():
+        training.optimizers[0].zero_grad(set_to_none=True)
+        training.criterion(training.embed(images), labels).backward()
+        for optimizer in training.optimizers:
+            optimizer.step()
 
-        def bare_loop():
-            for _ in range(steps):
-                bare()
+    def bare_loop():
+        for _ in range(steps):
+            bare()
 
-        bare()
-        once = _clock(bare_loop, device, 1)
-        _run_until(training, steps // 2)
-        _wait(device)
-        start = time.perf_counter()
-        done = training.step
-        fit(training, progress=False, tensorboard=False)
-        _wait(device)
-        ours = (time.perf_counter() - start) / (training.step - done)
+    with torch.no_grad():
+        rows = training.embed(images)
+    alone = _clock(lambda: training.criterion(rows.detach().requires_grad_(), labels).backward(), device)
+    bare()
+    step = _clock(bare_loop, device, 1) / steps
+    _run_until(training, steps // 2)
+    _wait(device)
+    start, done, waited = time.perf_counter(), training.step, training.waited
+    fit(training, progress=False, tensorboard=False)
+    _wait(device)
+    spent = time.perf_counter() - start
+    ours = spent / (training.step - done)
     return {
         "images per second": size / ours,
-        "bare loop": size * steps / once,
-        "share of the bare loop": once / steps / ours,
+        "bare loop": size / step,
+        "share of the bare loop": step / ours,
+        "loss's share of a bare step": alone / step,
+        "share of the time waiting for pictures": (training.waited - waited) / spent,
     }
 
 
@@ -354,6 +396,42 @@ def caching(device, tiny: bool) -> dict:
         f"direct, batch {once}, s": _clock(direct, device, 1),
         f"cached, batch {size}, s": _clock(cached, device, 1),
     }
+
+
+# --- whole commands -------------------------------------------------------------------------------------------------
+
+def demo(device, tiny: bool) -> dict:
+    "`smoothap train demo-cuda`, to its report."
+    import contextlib
+    import io
+    import tempfile
+
+    from smoothap_nb.cli.commands import app
+    from typer.main import get_command
+
+    small = {"optim.steps": 2, "optim.warmup": 0, "batch.classes": 4, "model.dim": 16, "evaluate.classes": 12}
+    words = ["train", "demo-cuda", "--quiet", *(["--cpu"] if device.type == "cpu" else [])]
+    words += [f"--set={key}={value}" for key, value in small.items()] if tiny else []
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        with contextlib.redirect_stdout(io.StringIO()):
+            get_command(app)([*words, "--run", str(run)], standalone_mode=False)
+        record = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+        if not (run / "report.html").is_file():
+            raise RuntimeError("smoothap train demo-cuda wrote no report")
+    return {**record["metrics"]["trained"], "seconds of training": record["training"]["seconds"]}
+
+
+def one_row_of_a_table(device, tiny: bool) -> dict:
+    "`smoothap reproduce sop/smooth-ap-bs384` and a hierarchical loss, on miniatures: from pictures to metrics."
+    from smoothap_nb.reproduction import reproduce
+
+    out = {}
+    for name in ("sop/smooth-ap-bs384", "dyml-vehicle/happier"):
+        found = reproduce(name, miniature=True, progress=False, device=device.type, say=lambda text: None)
+        test, values = next(iter(found["metrics"].items()))
+        out[f"{name}, {test}, mAP"] = values["mAP"]
+    return out
 
 
 # --- Glyphs -----------------------------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@
     python -m benchmarks.gpu_suite --out FILE.json        another results file
     python -m benchmarks.gpu_suite --list                 the rows, and whether they are there
     python -m benchmarks.gpu_suite --only glyphs/         rows whose name holds this text
-    python -m benchmarks.gpu_suite --tiny --out FILE      toy sizes, on a CPU too: shows that everything runs, measures
-    nothing
+    python -m benchmarks.gpu_suite --tiny --out FILE      toy sizes, on a CPU too: shows that everything runs
+    python -m benchmarks.gpu_suite --dry                  toy sizes on a pretended card (benchmarks/pretend.py): no
+                                                          row may fail for a reason that a CPU could have shown
 
 Needs torch, torchvision and this package; rows that need more (pytest, pytorch-metric-learning) say so and are left out
 where it is missing.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -31,7 +33,9 @@ from benchmarks.gpu_rows import (
     ROOT,
     NotHere,
     caching,
+    demo,
     glyph_run,
+    one_row_of_a_table,
     parity_by_pytest,
     parity_of_losses,
     parity_of_metrics,
@@ -39,6 +43,7 @@ from benchmarks.gpu_rows import (
     time_of_evaluation,
     time_of_list,
     time_of_losses,
+    time_of_smooth_ap,
 )
 
 FILE = ROOT / "docs" / "results" / "gpu-suite.json"
@@ -66,8 +71,13 @@ def items() -> list[Item]:
         Item("parity/losses", parity_of_losses, 15),
         Item("parity/metrics", parity_of_metrics, 15),
         Item("parity/pytest -m cuda", parity_by_pytest, 90),
+        Item("training/ResNet-50, 224 px, bfloat16, batch 384", throughput("device"), 60),
+        Item("command/reproduce, two rows on miniatures", one_row_of_a_table, 40),
         Item("loss/batch 384", time_of_losses(384), 15, {"B": 384, "dim": 512}),
-        Item("training/ResNet-50, 224 px, bfloat16, batch 384", throughput, 60),
+        Item("loss/Smooth-AP, batch 16384", time_of_smooth_ap(16384), 15, {"B": 16384, "dim": 512}),
+        Item("command/train demo-cuda, ResNet-50 on Glyphs", demo, 200),
+        Item("training/from the decoded cache", throughput("cache"), 90),
+        Item("training/from JPEG files", throughput("files"), 90),
         Item("training/gradient caching, ResNet-50, 224 px", caching, 60),
         Item("loss/batch 4096", time_of_losses(4096), 40, {"B": 4096, "dim": 512}),
         *(
@@ -129,8 +139,11 @@ def measure_items(
             glyph = "run" in (item.config or {})
             found = item.measure(device, tiny, rows) if glyph else {"metrics": item.measure(device, tiny)}
             rows[item.name] = {**here, **found, "seconds": round(time.perf_counter() - begun, 1)}
-        except (RuntimeError, ValueError) as error:  # one row that fails, or does not fit, must not end the list
-            rows[item.name] = {"metrics": {}, "not_run": (str(error).splitlines() or [type(error).__name__])[0]}
+        except NotHere as error:
+            rows[item.name] = {"metrics": {}, "not_run": str(error)}
+        except Exception as error:  # one row that fails, or does not fit, must not end the list
+            said = (str(error).splitlines() or ["no message"])[0]
+            rows[item.name] = {"metrics": {}, "not_run": f"{type(error).__name__}: {said}", "failed": True}
         order = dict.fromkeys([*(i.name for i in items()), *rows])
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(
@@ -146,6 +159,19 @@ def measure_items(
     return rows
 
 
+def dry_run(only: str = "", say=print) -> list[str]:
+    """Every row in toy sizes on a pretended card; the numbers mean nothing and are kept nowhere.
+
+    Returns:
+        the names of the rows that failed.
+    """
+    from benchmarks.pretend import pretended_cuda
+
+    with tempfile.TemporaryDirectory() as folder, pretended_cuda():
+        rows = measure_items(Path(folder) / "rows.json", "cuda", only=only, tiny=True, say=say)
+    return [name for name, row in rows.items() if row.get("failed")]
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu_suite", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -156,6 +182,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=FILE, help="results file (default: docs/results/gpu-suite.json)")
     parser.add_argument("--only", default="", help="rows whose name holds this text")
     parser.add_argument("--tiny", action="store_true", help="toy sizes, on a CPU too")
+    parser.add_argument("--dry", action="store_true", help="toy sizes on a pretended card, kept nowhere")
     parser.add_argument("--list", action="store_true", help="print the rows and stop")
     args = parser.parse_args(argv)
     if args.tiny and args.out == FILE:
@@ -163,6 +190,10 @@ def main(argv: list[str] | None = None) -> int:
     from smoothap_nb.checks import ConfigError
     from smoothap_nb.reproduction import read_rows
 
+    if args.dry:
+        failed = dry_run(args.only)
+        print(f"{len(failed)} rows failed: {', '.join(failed)}" if failed else "no row failed")
+        return int(bool(failed))
     if args.list:
         rows, trouble = read_rows(args.out)
         for item in items():

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -87,6 +88,7 @@ def test_a_damaged_file_is_named_and_kept(tmp_path):
         "loss/batch 384",
         "list/RaMBO, 1e5 scores",
         "evaluation/shape of SOP",
+        "loss/Smooth-AP, batch 16384",
         "training/ResNet-50",
         "training/gradient caching",
     ],
@@ -97,6 +99,35 @@ def test_the_tiny_form_runs_on_a_cpu(tmp_path, kind):
     assert row["metrics"] and all(isinstance(v, (int, float)) and v >= 0 for v in row["metrics"].values()), row
     if kind.startswith("parity"):
         assert max(row["metrics"].values()) < 1e-4
+
+
+QUICK = ("parity/losses", "loss/batch 384", "list/RaMBO, 1e8", "evaluation/shape of iNaturalist", "training/ResNet-50")
+
+
+@pytest.mark.parametrize("row", QUICK)
+def test_the_dry_run_on_a_pretended_card(row):
+    said = []
+    assert suite.dry_run(row, said.append) == [] and len(said) == 1 and "not run" not in said[0], said
+
+
+KINDS = ("parity/", "loss/", "list/", "training/", "evaluation/", "command/", "tune/smooth-ap", "tune/happier", "main/raw")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_dry_run_of_every_kind_of_row(kind):
+    "No row may fail on a card for a reason that a CPU could have shown."
+    said = []
+    assert suite.dry_run(kind, said.append) == [], said
+    assert said and all("not run" not in line for line in said)
+
+
+def test_the_dry_run_finds_what_the_cpu_does_not(monkeypatch):
+    "A row that hands labels on the card to pin_memory, and a data set without what a card asks for: both were here."
+    pin = lambda device, tiny: {"sum": float(torch.ones(3, device=device).pin_memory().sum())}
+    monkeypatch.setattr(suite, "items", lambda: [suite.Item("pinned", pin)])
+    said = []
+    assert suite.dry_run(say=said.append) == ["pinned"] and "only dense CPU tensors can be pinned" in said[0]
 
 
 def test_a_run_on_glyphs_in_tiny_form(tmp_path):
@@ -123,4 +154,4 @@ def test_a_row_that_fails_does_not_end_the_list(tmp_path, monkeypatch):
 
     monkeypatch.setattr(suite, "items", lambda: [suite.Item("bad", broken), *some(["good"])()])
     rows = suite.measure_items(tmp_path / "rows.json", "cpu", tiny=True, **quiet)
-    assert rows["bad"]["not_run"] == "CUDA error: something" and rows["good"]["metrics"]
+    assert rows["bad"]["not_run"] == "RuntimeError: CUDA error: something" and rows["good"]["metrics"]
