@@ -207,16 +207,18 @@ def prepare(queries: Rows, gallery: Rows, normalize, distance: str, device, memo
         device = queries.rows.device if isinstance(queries.rows, Tensor) else "cpu"
     device = torch.device(device)
     device = torch.device("cpu") if device.type == "mps" else device  # counts need float64
-    notices = []
+    notices = {}
     for rows in dict.fromkeys((queries, gallery)):
         rows.device, rows.dtype = device, torch.float64 if queries.double or gallery.double else torch.float32
-        notices.append(rows.look(normalize, memory))
-    text = "; ".join(filter(None, notices))
+        notices[rows.name] = rows.look(normalize, memory)
+    text = "; ".join(filter(None, notices.values()))
     if text and normalize == "refuse":
         raise ValueError(f"{text}: normalise them first, or pass normalize=True to have it done here")
     if text and normalize:
-        warnings.warn(f"{text}: they are normalised here. normalize='refuse' makes this an error, "
-                      "normalize=False compares them as they are", stacklevel=3)
+        names = " and of ".join(name for name, notice in notices.items() if notice)
+        # no number in it: Python says the same text from the same line once, and not once an epoch
+        warnings.warn(f"rows of {names} are not of length 1: they are normalised here. normalize='refuse' makes this "
+                      "an error that names them, normalize=False compares them as they are", stacklevel=3)
     if normalize is False and queries.longest * gallery.longest > torch.finfo(queries.dtype).max / 2:
         raise ValueError("the embeddings are so long that their products overflow: pass normalize=True")
     if euclidean:
