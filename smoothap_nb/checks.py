@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 from numbers import Integral, Real
 from typing import Sequence, TypeVar
 
 import torch
 from torch import Tensor
 
+from .naming import ConfigError as ConfigError
+from .naming import nearest as nearest
+
 TIES = ("max", "min", "average")
 Choice = TypeVar("Choice")
-
-
-class ConfigError(ValueError):
-    "A setting that cannot be used; the message names it and the mend."
-
-
-def nearest(word: str, known) -> str:
-    "' did you mean X?' for the closest known word, or the list of all of them."
-    known = sorted(map(str, known))
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
 
 
 def reason(error: Exception) -> str:

@@ -7,6 +7,7 @@ everywhere.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -46,6 +47,8 @@ def readable() -> tuple[str, ...]:
     "The formats that this Pillow can open; HEIF (.heic) where the package pillow-heif is installed."
     from PIL import Image
 
+    # of pictures from 89 million pixels on Pillow warns, without a name; from twice as many on it refuses (see `_why`)
+    warnings.simplefilter("ignore", Image.DecompressionBombWarning)
     try:
         from pillow_heif import register_heif_opener
 
@@ -183,6 +186,8 @@ def _why(error: Exception, path: Path) -> str:
         return "it is a folder"
     if isinstance(error, PermissionError):
         return "permission denied"
+    if type(error).__name__ == "DecompressionBombError":
+        return "it has more than 178 million pixels, which Pillow takes for an attack: shrink it"
     if type(error).__name__ == "UnidentifiedImageError":
         if path.stat().st_size == 0:
             return "the file is empty"

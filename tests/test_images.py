@@ -272,3 +272,15 @@ def test_what_cannot_be_read_is_counted_and_named(tmp_path, monkeypatch):
     (tmp_path / "a.heic").write_bytes(b"\0\0\0 ftypheic" + b"\0" * 64)
     with pytest.raises(PhotoError, match="a.heic cannot be read: .*pillow-heif"):
         open_rgb(tmp_path / "a.heic")
+
+
+# Pictures of more than 89 million pixels, as phones take them: Pillow warns, without a name
+
+def test_large_pictures_are_read_in_silence_and_too_large_ones_are_named(tmp_path, recwarn):
+    readable.cache_clear()  # pytest has its own filters of warnings
+    Image.new("1", (12_000, 9_000)).save(tmp_path / "phone.png")  # 108 million, 14 kB
+    Image.new("1", (20_000, 9_000)).save(tmp_path / "poster.png")
+    assert open_rgb(tmp_path / "phone.png").size == (12_000, 9_000)
+    with pytest.raises(PhotoError, match="poster.png cannot be read: it has more than 178 million pixels.*shrink it"):
+        open_rgb(tmp_path / "poster.png")
+    assert not recwarn.list

@@ -15,9 +15,28 @@ __all__ = ['app', 'say', 'table', 'run', 'exit_codes_of_signals', 'Cpu', 'Fresh'
 app = typer.Typer(
     help="Ranking losses for image retrieval: train, evaluate, search.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        from .. import __version__
+
+        typer.echo(f"smoothap-nb {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version and leave.")
+    ] = False,
+) -> None:
+    "Ranking losses for image retrieval: train, evaluate, search."
+
+
 # options of several commands
 Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even where a CUDA device is found.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Delete what a run wrote there, and start over.")]

@@ -8,6 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from .app import say
+from .names import check_data, complete_data
 
 __all__ = ['data_app', 'data_list', 'data_check', 'data_miniature']
 
@@ -19,8 +20,14 @@ data_app = typer.Typer(
 
 
 @data_app.command("list")
-def data_list(name: Annotated[Optional[str], typer.Argument(help="Show one data set in full.")] = None) -> None:
+def data_list(
+    name: Annotated[
+        Optional[str], typer.Argument(help="Show one data set in full.", autocompletion=complete_data)
+    ] = None,
+) -> None:
     "List the data sets, or say about one of them what belongs to it and where to get it."
+    if name is not None:
+        check_data(name)
     from ..data.readers import DATASETS, dataset_info
 
     if name is None:
@@ -58,7 +65,7 @@ def data_list(name: Annotated[Optional[str], typer.Argument(help="Show one data 
 
 @data_app.command("check")
 def data_check(
-    name: Annotated[str, typer.Argument(help="A name from `smoothap data list`.")],
+    name: Annotated[str, typer.Argument(help="A name from `smoothap data list`.", autocompletion=complete_data)],
     root: Annotated[
         Optional[Path], typer.Option(help="The folder that the official archive unpacks to; the cache when left out.")
     ] = None,
@@ -67,6 +74,7 @@ def data_check(
     ] = False,
 ) -> None:
     "Compare a copy of a data set with the official lists and counts: what is missing, and where to get it."
+    check_data(name)
     from ..data.checking import check_dataset
 
     lines = check_dataset(name, root, every_picture=every_picture)
@@ -77,7 +85,7 @@ def data_check(
 
 @data_app.command("miniature")
 def data_miniature(
-    name: Annotated[str, typer.Argument(help="A name from `smoothap data list`.")],
+    name: Annotated[str, typer.Argument(help="A name from `smoothap data list`.", autocompletion=complete_data)],
     to: Annotated[Path, typer.Option(help="A new or empty folder.")],
     classes: Annotated[int, typer.Option(help="Training classes; three quarters as many are held out.")] = 16,
     images: Annotated[int, typer.Option(help="Pictures of the largest classes.")] = 6,
@@ -86,6 +94,7 @@ def data_miniature(
     """Write a few hundred drawn pictures in the exact layout of a data set, to try its loader and protocol without the
     data.
     """
+    check_data(name)
     from ..data.miniatures import make_miniature
 
     folder = make_miniature(name, to, classes=classes, images=images, seed=seed)

@@ -29,6 +29,8 @@ def search(
     quiet: Quiet = False,
 ) -> None:
     "Query by example on your own pictures, or by words: print the ranking, write a contact sheet."
+    if sheet.suffix.lower() != ".png" or sheet.is_dir():  # before torch is loaded and pictures are embedded
+        raise ValueError(f"--sheet writes a PNG file: name one that ends in .png, got {sheet}")
     if text:
         from .captions import search_text
 

@@ -8,6 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from .app import Cpu, Fresh, Quiet, exit_codes_of_signals, say
+from .names import check_paper, complete_paper
 
 __all__ = ['reproduce', 'results']
 
@@ -16,7 +17,8 @@ Name = Annotated[
     str,
     typer.Argument(
         help="A row's experiment, such as sop/smooth-ap-bs384; `glyphs`: the papers' claims on Glyphs "
-             "(`glyphs/TEXT`: only runs whose name holds the text)."
+             "(`glyphs/TEXT`: only runs whose name holds the text).",
+        autocompletion=complete_paper,
     ),
 ]
 Listing = Annotated[
@@ -90,7 +92,7 @@ def reproduce(
     quiet: Quiet = False,
 ) -> None:
     "Repeat what the papers report: one row of a table on the real data, or their claims on the embedded Glyphs."
-    from ..checks import ConfigError
+    from ..naming import ConfigError
 
     if render:
         _render()
@@ -102,10 +104,12 @@ def reproduce(
             "shows them all"
         )
     elif show:
+        check_paper(name)
         say(_shown(name, root, settings))
     elif name.split("/")[0] == "glyphs":
         _glyphs(name.partition("/")[2], grid, cpu, record_to, workers, _changes(settings), minutes)
     else:
+        check_paper(name)
         options = {"also_root": also_root, "miniature": miniature, "record": record_to, "fresh": fresh}
         with exit_codes_of_signals():
             _row(name, root, _changes(settings) | {"seed": seed}, run, cpu, progress=not quiet, **options)
@@ -120,7 +124,7 @@ def _changes(settings: list[str] | None) -> dict:
 
 def _render() -> None:
     "`--render`: the page of the results."
-    from ..checks import ConfigError
+    from ..naming import ConfigError
     from ..files import write_atomic
     from ..reproduction import reproduction_page
 
@@ -134,7 +138,7 @@ def _render() -> None:
 def _list(text: str) -> None:
     "`--list`: a line for each experiment that the text fits."
     from .. import reproduction as rp
-    from ..checks import ConfigError
+    from ..naming import ConfigError
 
     found = rp.find_entries(text)
     for entry in found:
@@ -195,7 +199,7 @@ def results(
 ) -> None:
     "Collect the results of runs into the papers' tables: paper, obtained, gap."
     from .. import reproduction as rp
-    from ..checks import ConfigError
+    from ..naming import ConfigError
     from ..files import write_atomic
 
     missing = [str(folder) for folder in folders if not folder.exists()]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from .app import Cpu, Fresh, Quiet, exit_codes_of_signals, say, table
+from .names import check_experiment, complete_experiment
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +22,10 @@ __all__ = ['train', 'evaluate', 'experiments']
 
 
 def train(
-    experiment: Annotated[str, typer.Argument(help="A name from `smoothap experiments`, or a .toml file.")],
+    experiment: Annotated[
+        str,
+        typer.Argument(help="A name from `smoothap experiments`, or a .toml file.", autocompletion=complete_experiment),
+    ],
     settings: Annotated[
         Optional[list[str]],
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. --set optim.lr=3e-4. Repeatable."),
@@ -37,6 +41,7 @@ def train(
     """Train an experiment, measure it on held-out classes, write report.html. The same command resumes a run that was
     stopped or killed.
     """
+    check_experiment(experiment)  # before torch is loaded, which takes seconds
     import torch
 
     from ..detection.command import is_detection, run_detection

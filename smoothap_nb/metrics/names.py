@@ -57,10 +57,9 @@ def _levels_needed(name, depth: int, gallery_size: int) -> set[int]:
     if name in ("mAP", "MRR", "mAP@R", "R-precision"):
         return {depth}
     known = {m.lower(): m for m in METRICS} | {"r@1": "R@1", "p@1": "P@1", "ap@level1": "AP@level1", "map": "mAP"}
-    near = known[difflib.get_close_matches(str(name).lower(), known, n=1, cutoff=0)[0]]
-    raise ValueError(
-        f"no metric {name!r}; the nearest is {near!r}. Known: {', '.join(METRICS)} (K and L are numbers)"
-    )
+    close = difflib.get_close_matches(str(name).lower(), known, n=1, cutoff=0.5)
+    near = f"; the nearest is {known[close[0]]!r}" if close else ""
+    raise ValueError(f"no metric {name!r}{near}. Known: {', '.join(METRICS)} (K and L are numbers)")
 
 
 def read_names(metrics, depth: int, gallery_size: int) -> Request:

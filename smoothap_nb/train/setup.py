@@ -65,6 +65,25 @@ def _check_batch(batch: BatchConfig, batch_norm: str, processes: int) -> None:
         )
 
 
+def _divide(experiment: Experiment, data, known: torch.Tensor) -> tuple[torch.Tensor | None, list, object]:
+    "What trains, what is held out, and the batches; all that stands against it is said at once."
+    obstacles: list[ValueError] = []
+    places, held_out, sampler = None, [], None
+    try:
+        places, held_out = set_aside(experiment.validate, experiment.data, data, experiment.seed)
+    except ValueError as error:
+        obstacles.append(error)
+    try:
+        sampler = sampler_from_config(experiment.batch, known if places is None else known[places], experiment.seed)
+    except ValueError as error:
+        obstacles.append(error)
+    if len(obstacles) > 1:
+        raise ConfigError("; and ".join(map(str, obstacles)))
+    if obstacles:
+        raise obstacles[0]
+    return places, held_out, sampler
+
+
 def prepare(experiment: Experiment, run: Path, device: torch.device | None = None) -> Training:
     """Data, batches, model, loss and optimisers of an experiment, seeded and in place.
 
@@ -85,8 +104,7 @@ def prepare(experiment: Experiment, run: Path, device: torch.device | None = Non
 
     data = dataset_for(experiment.data, "train", experiment.seed)
     known = data.labels.cpu()
-    places, held_out = set_aside(experiment.validate, experiment.data, data, experiment.seed)
-    sampler = sampler_from_config(experiment.batch, known if places is None else known[places], experiment.seed)
+    places, held_out, sampler = _divide(experiment, data, known)
     plan = BatchPlan(sampler, None if places is None else places.numpy())
     labels = compact_labels(known[:, -experiment.data.levels :])  # 0: all levels
 

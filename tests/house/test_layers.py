@@ -10,10 +10,10 @@ import smoothap_nb
 HOME = Path(smoothap_nb.__file__).parent
 # each may import itself and what is named; `show` draws, and knows nothing of training
 BELOW = {
-    "extras": set(), "checks": set(), "files": {"checks"}, "images": {"checks", "files"},
+    "extras": set(), "naming": set(), "checks": {"naming"}, "files": {"checks"}, "images": {"checks", "files"},
     "similarity": {"checks"}, "ranking": {"checks", "similarity"},
 }
-BASE = {"extras", "checks", "files", "images", "similarity", "ranking"}
+BASE = {"extras", "naming", "checks", "files", "images", "similarity", "ranking"}
 BELOW["metrics"] = BASE
 BELOW["losses"] = BASE | {"metrics"}
 BELOW["data"] = BASE | {"losses", "metrics"}

@@ -15,14 +15,14 @@ import torch
 
 from smoothap_nb import train as T
 from smoothap_nb.checks import ConfigError
-from smoothap_nb.train import loop
+from smoothap_nb.train import loop, setup
 from smoothap_nb.train.checkpoints import read_tensors
 from smoothap_nb.train.config import to_toml
 from smoothap_nb.train.faults import Stopped
 from smoothap_nb.train.measure import measure
 from smoothap_nb.train.run_folder import STOPPED, hold
 from test_loop import run_all, started, tiny
-from toydata import use_toys
+from toydata import ToyData, use_toys
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -193,6 +193,14 @@ def test_a_loss_that_is_no_number_is_not_kept_either(tmp_path, monkeypatch):
         run_all(training)
 
 
+def test_all_that_stands_against_a_data_set_is_said_at_once(tmp_path):
+    experiment = tiny(batch__classes=20, validate={"every": 2, "share": 0.1})
+    data = ToyData("train", 16)
+    data.validation = lambda: None
+    with pytest.raises(ConfigError, match=r"sets aside 1 of 12 training classes.*; and .*lower batch.classes"):
+        setup._divide(experiment, data, data.labels)
+
+
 # One training at a time
 
 def test_two_trainings_in_one_folder(tmp_path):
@@ -253,7 +261,7 @@ COMMAND = """
 import sys; sys.path[:0] = {tests!r}
 import torch; torch.set_num_threads(1)
 import pytest
-from toydata import use_toys
+from toydata import ToyData, use_toys
 use_toys(pytest.MonkeyPatch())
 sys.argv = ["smoothap", *{words!r}]
 from smoothap_nb.cli import main
