@@ -75,6 +75,17 @@ def chromium() -> str:
     return path
 
 
+@pytest.fixture(scope="module")
+def browser(chromium):
+    "A running Chromium; each test opens a tab of its own."
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        running = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
 @pytest.fixture(scope="session")
 def serve_lab(root):
     """`with serve_lab(home) as url`: JupyterLab on home/work, everything of its own under `home`; nothing is trusted

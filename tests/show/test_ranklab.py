@@ -140,16 +140,6 @@ def test_widget_reads_and_sets():
 
 # ---- in a browser --------------------------------------------------------------------------------------------------
 
-@pytest.fixture(scope="module")
-def browser(chromium):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
 class Page:
     "A page with some RankLabs on it, and everything that its console complained about."
 

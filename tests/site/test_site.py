@@ -5,14 +5,11 @@ The browser tests drive Chromium over the plain pages (tools/pages.py), which ar
 """
 
 import ast
-import functools
-import http.server
 import json
 import os
 import re
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -309,24 +306,8 @@ def site(tmp_path_factory):
 @pytest.fixture(scope="module")
 def address(site):
     "The site on a local server."
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def browser(chromium):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        running = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield running
-        running.close()
+    with site_check.served(site) as where:
+        yield where
 
 
 @pytest.fixture(scope="module")
