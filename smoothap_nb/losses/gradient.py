@@ -21,24 +21,33 @@ _CHUNK = (1 << 19, 1 << 26)  # numbers in a block of comparisons: on a CPU about
 _SLAB = 1 << 22  # at least so many entries of the relevance are searched for positives at once
 
 
+def _slabs(relevance: Tensor, height: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+    "Some rows at a time: the first of them, the columns of their positives row after row, how many each row has."
+    for top in range(0, len(relevance), height):
+        query, item = relevance[top : top + height].nonzero(as_tuple=True)
+        yield top, item, torch.bincount(query, minlength=min(height, len(relevance) - top))
+
+
+def _columns(item: Tensor, first: Tensor, counts: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    "(q, width) columns of the positives of some rows, and which of them are no padding; it repeats the first positive."
+    place = torch.arange(width, device=item.device)
+    present = place < counts[:, None]
+    return item[first[:, None] + place * present], present
+
+# %% ../../nbs/04b_fused.ipynb #ae08a9f3
 def _blocks(relevance: Tensor, chunk: int) -> Iterator[tuple]:
     """Rows of `relevance` that have positives, in blocks: which rows, the (q, P) columns of their positives, which of
     these are no padding."""
     gallery = max(1, relevance.shape[1])
-    height = max(1, max(chunk, _SLAB) // gallery)
-    for top in range(0, len(relevance), height):
-        query, item = relevance[top : top + height].nonzero(as_tuple=True)
-        counts = torch.bincount(query, minlength=min(height, len(relevance) - top))
+    for top, item, counts in _slabs(relevance, max(1, max(chunk, _SLAB) // gallery)):
         order = counts.argsort(descending=True, stable=True)
         first, sizes = counts.cumsum(0) - counts, [size for size in counts[order].tolist() if size]
         alike, start = len(sizes) == len(counts) and sizes[0] == sizes[-1], 0
         while start < len(sizes):
             stop = min(len(sizes), start + max(1, chunk // (sizes[start] * gallery)))
             rows = order[start:stop]
-            place = torch.arange(sizes[start], device=item.device)
-            present = place < counts[rows, None]
-            columns = item[first[rows, None] + place * present]  # padding repeats the first positive
-            yield (slice(top + start, top + stop) if alike else top + rows), columns, present
+            where = slice(top + start, top + stop) if alike else top + rows
+            yield where, *_columns(item, first[rows], counts[rows], sizes[start])
             start = stop
 
 # %% ../../nbs/04b_fused.ipynb #ffa1fab1

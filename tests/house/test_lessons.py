@@ -153,14 +153,19 @@ RESHAPED = [  # lessons that hold the limits of a lesson: 40 to 70 cells, short 
     "02_average_precision",
     "03_smooth_ap",
     "04_gradient",
+    "04b_fused",
     "05_blackbox",
     "05b_long_lists",
     "06_fastap",
+    "07_hierarchical_ap",
     "08_surrogates",
     "08b_beyond_ap",
     "13_models",
+    "14_training",
     "15_evaluation",
+    "16_revisited",
     "18_large_batches",
+    "30_captions",
 ]
 
 

@@ -244,9 +244,11 @@ const CSS = `
 @media (prefers-reduced-motion:reduce){.ranklab *{transition:none!important}}
 `;
 
+const reachOf = (tau) => 2 * tau * Math.acosh(Math.max(1, 1 / (2 * Math.sqrt(0.005 * tau)))); // lesson 03, (3.4)
+
 const NOTES = {
   average_precision: () => "The exact AP only counts who is ahead of whom: a small move changes nothing, so its gradient is zero for every picture.",
-  smooth_ap: (s) => `Shaded: within ±4τ = ±${shorten(4 * s.tau)} of the chosen picture, where a sigmoid is still undecided (2% to 98%). Pairs further apart hardly push.`,
+  smooth_ap: (s) => `Shaded: the reach of τ, ±${shorten(reachOf(s.tau))} around the chosen picture, where a pair's sigmoid has a slope above 0.005. Pairs further apart do not push.`,
   rambo_ap: () => "Dotted squares: where the second sort sees the pictures, with the margin taken and positives lifted by λ times the incoming gradient. Whoever changes rank there is pushed.",
   rambo_recall: () => "Dotted squares: where the second sort sees the pictures, with the margin taken and positives lifted by λ times the incoming gradient. Whoever changes rank there is pushed.",
   fast_ap: () => "Dotted lines: the nodes of FastAP's histogram. A picture shares its weight between the two nodes beside it, and only the shares have a slope.",
@@ -425,7 +427,7 @@ export function mount(element, initial, changed = () => {}) {
       text((left() + right()) / 2, bottom + 35, "score: similarity to the query", { "text-anchor": "middle", style: "font-size:12px" }), text(2, TOP - 8, "rank, level"));
     const here = toX(state.scores[active]);
     if (state.gradient === "smooth_ap") {
-      const from = clamp(toX(state.scores[active] - 4 * state.tau), GUTTER, width), to = clamp(toX(state.scores[active] + 4 * state.tau), GUTTER, width);
+      const reach = reachOf(state.tau), from = clamp(toX(state.scores[active] - reach), GUTTER, width), to = clamp(toX(state.scores[active] + reach), GUTTER, width);
       parts.push(make("rect", { class: "rl-window", x: from, width: Math.max(0, to - from), y: TOP - 4, height: bottom - TOP + 4, fill: colour, "fill-opacity": 0.16 }));
     }
     if (state.gradient === "fast_ap") for (let b = 0; b <= state.bins; b++) {
