@@ -158,6 +158,7 @@ RESHAPED = [  # lessons that hold the limits of a lesson: 40 to 70 cells, short 
     "05b_long_lists",
     "06_fastap",
     "07_hierarchical_ap",
+    "07b_hierarchical_loss",
     "08_surrogates",
     "08b_beyond_ap",
     "13_models",
