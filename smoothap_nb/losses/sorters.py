@@ -14,15 +14,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_count, check_relevance, check_scores
-from .base import RankingLoss
+from ..checks import check_count, check_scores
 from .weights import read_weights, write_weights
 from ..ranking import ranks
 
 # %% auto #0
 __all__ = ['GENERATORS', 'HOME', 'evenly_spaced', 'score_lists', 'LSTMSorter', 'check_length', 'CNNSorter', 'train_sorter',
-           'spearman', 'sorter_quality', 'SoDeepRanks', 'standardized', 'warn_of_length', 'load_sorter', 'save_sorter',
-           'spearman_loss', 'mean_rank_loss', 'hardest_rank_loss', 'ap_from_ranks', 'SoDeepAPLoss']
+           'spearman', 'sorter_quality', 'SoDeepRanks', 'standardized', 'warn_of_length', 'load_sorter', 'save_sorter']
 
 # %% ../../nbs/09_learned_ranks.ipynb #64655c33
 def evenly_spaced(count: int, length: int, generator: torch.Generator | None = None) -> Tensor:
@@ -30,7 +28,7 @@ def evenly_spaced(count: int, length: int, generator: torch.Generator | None = N
     start, end = torch.rand(2, count, 1, generator=generator)
     return start + (end - start) * torch.arange(length) / length
 
-
+# %% ../../nbs/09_learned_ranks.ipynb #8232b836
 def _uniform(count, length, generator):
     return 2 * torch.rand(count, length, generator=generator) - 1
 
@@ -38,7 +36,7 @@ def _uniform(count, length, generator):
 def _normal(count, length, generator):
     return torch.randn(count, length, generator=generator)
 
-
+# %% ../../nbs/09_learned_ranks.ipynb #9cfb9357
 def _shuffled(count, length, generator):
     order = torch.rand(count, length, generator=generator).argsort(1)
     return evenly_spaced(count, length, generator).gather(1, order)
@@ -47,7 +45,7 @@ def _shuffled(count, length, generator):
 def _grid(count, length, generator):
     return (torch.arange(length) * 2 / length - 1).repeat(count, 1)
 
-
+# %% ../../nbs/09_learned_ranks.ipynb #8381da60
 def _joined(first, second):
     "Lists that begin with one generator and go on with another, from a place drawn for each list."
 
@@ -93,11 +91,10 @@ def score_lists(count: int, length: int, kind: str = "mixed", generator: torch.G
             raise ValueError(f"kind must be 'mixed' or one of {', '.join(map(repr, GENERATORS))}, got {kind!r}")
         return GENERATORS[kind][0](count, length, generator)
     shares = torch.tensor([share for _, share in GENERATORS.values()])
-    numbers = torch.multinomial(shares, count, replacement=True, generator=generator)
+    numbers = shares.multinomial(count, replacement=True, generator=generator)
     lists = torch.empty(count, length)
     for number, (draw, _) in enumerate(GENERATORS.values()):
-        chosen = numbers == number
-        lists[chosen] = draw(int(chosen.sum()), length, generator)
+        lists[numbers == number] = draw(int((numbers == number).sum()), length, generator)
     return lists
 
 # %% ../../nbs/09_learned_ranks.ipynb #2aabe35d
@@ -132,7 +129,7 @@ class LSTMSorter(nn.Module):
         guessed = self.read(states)[..., 0]
         return guessed.sigmoid() if self.length is None else guessed
 
-
+# %% ../../nbs/09_learned_ranks.ipynb #e828f9bd
 def check_length(scores: Tensor, length: int | None) -> None:
     "Refuse lists that a sorter of one fixed length cannot read."
     if length is not None and scores.shape[1] != length:
@@ -309,7 +306,7 @@ def standardized(scores: Tensor, spread: float = 0.6) -> Tensor:
     centred = scores - scores.mean(1, keepdim=True)
     return spread * centred / centred.std(1, keepdim=True, correction=0).clamp(min=1e-12)
 
-
+# %% ../../nbs/09_learned_ranks.ipynb #31cdb029
 def warn_of_length(length: int, known: tuple[int, int] | None) -> None:
     "Say when a list is shorter or longer than all lists of the sorter's training."
     if known is not None and not known[0] <= length <= known[1]:
@@ -335,7 +332,7 @@ def load_sorter(path: str | Path | None = None) -> tuple[LSTMSorter, tuple[int, 
     except (KeyError, RuntimeError, ValueError) as error:
         raise ValueError(f"{path} holds no sorter ({error}): write one with save_sorter") from None
 
-
+# %% ../../nbs/09_learned_ranks.ipynb #911624b6
 def save_sorter(sorter: LSTMSorter, path: str | Path, lengths: tuple[int, int]) -> None:
     "Write a sorter of any length for `load_sorter`; `lengths` are the shortest and longest list of its training."
     if sorter.length is not None:
@@ -347,123 +344,3 @@ def save_sorter(sorter: LSTMSorter, path: str | Path, lengths: tuple[int, int]) 
         "longest": lengths[1],
     }
     write_weights(Path(path), sorter.state_dict(), {name: str(value) for name, value in facts.items()})
-
-# %% ../../nbs/09_learned_ranks.ipynb #16dcc167
-def spearman_loss(scores: Tensor, wanted: Tensor, ranker: Callable[[Tensor], Tensor]) -> Tensor:
-    """Mean squared distance between the ranks of two lists (SoDeep, section 4.1): 1 - 6 G² / (G² - 1) times it is
-    Spearman's correlation.
-
-    Args:
-        scores: (Q, G) predicted.
-        wanted: (Q, G) whose order is to be had; its ranks are exact and constant.
-        ranker: (Q, G) scores to (Q, G) ranks / G with a gradient: `SoDeepRanks()`, or `lambda s: blackbox_ranks(s,
-            lam)`.
-
-    Returns:
-        (Q,) from 0; with exact ranks at most (G² - 1) / (3 G²).
-
-    Raises:
-        TypeError, ValueError: scores that do not fit.
-    """
-    return (ranker(check_scores(scores)) - ranks(wanted) / wanted.shape[1]).square().mean(1)
-
-# %% ../../nbs/09_learned_ranks.ipynb #46f7b290
-def mean_rank_loss(scores: Tensor, relevance: Tensor, ranker: Callable[[Tensor], Tensor]) -> Tensor:
-    """Mean rank / G of the positives: what SoDeep's code minimises for mAP and, with one positive per row, for recall
-    (sections 4.2 and 4.3).
-
-    Args:
-        scores: (Q, G).
-        relevance: (Q, G) bool.
-        ranker: see `spearman_loss`.
-
-    Returns:
-        (Q,); NaN for a row without positives.
-
-    Raises:
-        TypeError, ValueError: scores or relevance that do not fit.
-    """
-    relevance = check_relevance(relevance, check_scores(scores))
-    return (ranker(scores) * relevance).sum(1) / relevance.sum(1)
-
-
-def hardest_rank_loss(scores: Tensor, relevance: Tensor, ranker: Callable[[Tensor], Tensor]) -> Tensor:
-    """By how much each positive's rank / G exceeds that of the best negative less one place; the mean over the
-    positives (SoDeep's released code).
-
-    Args:
-        scores: (Q, G).
-        relevance: (Q, G) bool.
-        ranker: see `spearman_loss`.
-
-    Returns:
-        (Q,) from 0; NaN for a row without positives; 0 for one without negatives.
-
-    Raises:
-        TypeError, ValueError: scores or relevance that do not fit.
-    """
-    relevance = check_relevance(relevance, check_scores(scores))
-    guessed = ranker(scores)
-    best = guessed.masked_fill(relevance, torch.inf).amin(1, keepdim=True)
-    excess = (guessed + 1 / scores.shape[1] - best).clamp(min=0)
-    return torch.where(relevance, excess, 0).sum(1) / relevance.sum(1)
-
-# %% ../../nbs/09_learned_ranks.ipynb #9d18945b
-def ap_from_ranks(guessed: Tensor, relevance: Tensor) -> Tensor:
-    """Average precision of ranks that were had in any way, exact or guessed (RaMBO, Eq. 21, with the ranks among the
-    positives constant).
-
-    Args:
-        guessed: (Q, G) ranks / G, 1 / G is best; guesses below 1 / G count as 1 / G.
-        relevance: (Q, G) bool.
-
-    Returns:
-        (Q,) in [0, 1]: a precision cannot exceed 1 here; NaN for a row without positives.
-
-    Raises:
-        TypeError, ValueError: a relevance that does not fit the ranks.
-    """
-    relevance, size = check_relevance(relevance, guessed), guessed.shape[1]
-    last = guessed.detach().max() + 1
-    among = ranks(-guessed.detach().masked_fill(~relevance, last))  # negatives behind all positives
-    precision = (among / (size * guessed).clamp(min=1)).clamp(max=1)
-    return torch.where(relevance, precision, 0).sum(1) / relevance.sum(1)
-
-# %% ../../nbs/09_learned_ranks.ipynb #31317757
-class SoDeepAPLoss(RankingLoss):
-    """1 - AP with ranks guessed by a trained sorter, on a batch of embeddings (SoDeep, section 4.2; derived in lesson
-    09).
-
-    Called as ``loss(embeddings, labels)``; see `RankingLoss` for references and for keeping the query in its own
-    ranking.
-
-    Args:
-        path, standardize: see `SoDeepRanks`.
-        include_query: keep each query in its own ranking, as its own first positive.
-        normalize: scale embeddings to length 1 before comparing them.
-        validate: look for NaN and infinity on CUDA too (on a CPU always).
-    """
-
-    def __init__(
-        self,
-        path: str | Path | None = None,
-        *,
-        standardize: bool = True,
-        include_query: bool = False,
-        normalize: bool = True,
-        validate: bool = False,
-    ):
-        super().__init__(include_query=include_query, normalize=normalize, validate=validate)
-        self.path, self.standardize = path, standardize
-        self.ranker = SoDeepRanks(path, standardize=standardize)
-
-    def query_losses(self, scores: Tensor, target: Tensor) -> Tensor:
-        present = scores > -torch.inf  # an absent item is not shown to the sorter
-        losses = scores.new_full((len(scores),), torch.nan)
-        for size in present.sum(1).unique().tolist():
-            rows = present.sum(1) == size
-            if size:
-                shown = present[rows]
-                lists, relevant = scores[rows][shown].view(-1, size), target[rows][shown].view(-1, size)
-                losses = losses.masked_scatter(rows, 1 - ap_from_ranks(self.ranker(lists), relevant))
-        return losses

@@ -161,6 +161,8 @@ RESHAPED = [  # lessons that hold the limits of a lesson: 40 to 70 cells, short 
     "07b_hierarchical_loss",
     "08_surrogates",
     "08b_beyond_ap",
+    "09_learned_ranks",
+    "09b_any_ranker",
     "13_models",
     "14_training",
     "15_evaluation",
