@@ -3,6 +3,7 @@
     python -m benchmarks                   everything; results to docs/results/, then docs/benchmarks.md
     python -m benchmarks losses            only what is named (a module of this folder)
     python -m benchmarks losses -k "B = 384"   only rows whose name holds these words
+    python -m benchmarks losses blackbox evaluation --quick   without what takes minutes; about 8 minutes
     python -m benchmarks --list            the names
     python -m benchmarks --render          no measurement: the page again, from the JSON files
     python -m benchmarks --check           no measurement: does the page still follow from the JSON files?
@@ -24,6 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("name", nargs="*", help="benchmarks to run; all when left out")
     parser.add_argument("-k", dest="only", default="", help="only rows whose name holds this text")
+    parser.add_argument("--quick", action="store_true", help="leave out the rows that take minutes; they keep theirs")
     parser.add_argument("--tiny", action="store_true", help="toy sizes: shows that everything runs, measures nothing")
     parser.add_argument(
         "--out", type=Path, default=harness.DOCS, help="folder that gets results/ and benchmarks.md (default: docs)"
@@ -50,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         if args.tiny and args.out == harness.DOCS:
             parser.error("--tiny numbers mean nothing: give them a folder of their own with --out")
         for name in args.name or found:
-            harness.run(name, found[name], args.out, tiny=args.tiny, only=args.only)
+            harness.run(name, found[name], args.out, tiny=args.tiny, only=args.only, quick=args.quick)
     print(harness.render(args.out))
     return 0
 

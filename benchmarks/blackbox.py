@@ -7,6 +7,9 @@ at its peak, in units of one float32 list (one unit is the gradient that it retu
 
 from __future__ import annotations
 
+import importlib.util
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +17,7 @@ from benchmarks.harness import Row, not_run, peak_memory, race, wanted
 from smoothap_nb import FastAPLoss, RecallLoss, blackbox_ap, blackbox_ranks
 
 TITLE = "RaMBO and FastAP"
+LONG = ("AP, a list of 100,000,000, seconds",)  # --quick leaves this out
 LAM, SHARE = 4.0, 0.01
 
 
@@ -51,6 +55,13 @@ def one_list(length: int, device: str = "cpu") -> tuple[Tensor, Tensor]:
     return scores.requires_grad_(), relevance
 
 
+def soft_ranks(scores: Tensor) -> Tensor:
+    "torchsort's ranks, 1 for the best."
+    import torchsort
+
+    return torchsort.soft_rank(-scores, regularization_strength=0.1) / scores.shape[1]
+
+
 def step(kind: str, length: int, device: str = "cpu"):
     "One call: forward and backward on a list."
     scores, relevance = one_list(length, device)
@@ -60,6 +71,7 @@ def step(kind: str, length: int, device: str = "cpu"):
         "sorting twice": lambda: published_ap_loss(scores, relevance),
         "our ranks": lambda: (weight * blackbox_ranks(scores, LAM)).sum(),
         "their ranks": lambda: (weight * SortingTwice.apply(scores, LAM)).sum(),
+        "torchsort": lambda: (weight * soft_ranks(scores)).sum(),
     }
 
     def call():
@@ -137,6 +149,19 @@ def rows(tiny: bool):
     if wanted(name := f"Ranks with a gradient on every item, a list of {length:,}"):
         times = race({"ours": step("our ranks", length), "sorting twice": step("their ranks", length)}, repeat=5)
         yield Row(name, times["sorting twice"] / times["ours"], "times faster", "", times, {"length": length})
+    length = 3_000 if tiny else 10**5
+    if wanted(name := f"Ranks with a gradient on every item, a list of {length:,}, against torchsort"):
+        if importlib.util.find_spec("torchsort") is None:
+            yield not_run(name, "needs torchsort: pip install torchsort")
+        else:
+            times = race({"ours": step("our ranks", length), "torchsort": step("torchsort", length)}, repeat=5)
+            yield Row(name, times["torchsort"] / times["ours"], "times faster", "", times, {"length": length})
+    for length in (3_000,) if tiny else (10**6, 10**7):
+        if wanted(name := f"AP, a list of {length:,}, against one sort"):
+            plain = one_list(length)[0].detach()
+            times = race({"ours": step("ours", length), "one numpy sort": lambda: np.sort(plain.numpy())}, repeat=5)
+            yield Row(name, times["ours"] / times["one numpy sort"], "times the sort's time", "", times,
+                      {"length": length, "positives": SHARE})
     length = 3_000 if tiny else 10**8
     if wanted(name := f"AP, a list of {length:,}, seconds"):
         times = race({"ours": step("ours", length)}, repeat=1)

@@ -10,9 +10,9 @@ libraries and embeddings included."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,10 +24,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.harness import ROOT, Row, not_run, race, threads, wanted
+from benchmarks.harness import ROOT, Row, Times, not_run, race, threads, wanted
 from smoothap_nb import evaluate, evaluate_neighbours, nearest_neighbours
 
 TITLE = "Evaluation: a whole test set"
+LONG = ("Stanford", "iNaturalist", "R1M")  # --quick leaves these out
 FULL = "BENCH_FULL"  # set to 1 for the rows that write a file of 4 GB
 FLAT = ("R@1", "R@10", "R@100", "R@1000", "mAP")
 LEVELS = ("AP@level1", "AP@level2", "H-AP", "ASI", "NDCG")
@@ -75,15 +76,18 @@ def by_sorting(embeddings: Tensor, labels: Tensor, rows: int = 1024) -> Tensor:
     return torch.cat(found)
 
 
-def turns(contenders: dict, repeat: int) -> dict[str, float]:
-    "Median seconds of long calls that take turns; like `race`, without a run of each beforehand."
-    seconds = {name: [] for name in contenders}
-    for _ in range(repeat):
-        for name, call in contenders.items():
-            start = time.perf_counter()
-            call()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(times) for name, times in seconds.items()}
+def by_suprank(embeddings: Tensor, labels: Tensor):
+    "A call of SupRank's evaluator for AP alone."
+    from suprank.engine.accuracy_calculator import AccuracyCalculator
+
+    every = [name for kind in AccuracyCalculator().METRICS_DICT.values() for name in kind]
+    calculator = AccuracyCalculator(convert_to_cuda=False, exclude=[name for name in every if name != "AP"])
+    return lambda: calculator.batch_metrics(embeddings, labels[:, None], True)
+
+
+def turns(contenders: dict, repeat: int) -> Times:
+    "`race` for long calls, without a run of each beforehand."
+    return race(contenders, repeat, warm=False)
 
 
 def prepare(images: int, dim: int = 64, classes=(12, 3000), memory: str = "1GB"):
@@ -194,7 +198,7 @@ def _sop(tiny):
         )
         for name, contender, target in zip(names, ("R@K and mAP", "all metrics"), ("<= 1.5", "<= 4")):
             yield Row(name, times[contender] / times["product"], "times the product's time", target,
-                      {key: times[key] for key in (contender, "product")}, shape)
+                      times.only(contender, "product"), shape)
     name = "Stanford Online Products' shape, peak memory"
     if wanted(name):
         done = alone("task_whole", **shape)
@@ -215,6 +219,7 @@ def _peers(tiny):
         "10,000 images: mAP@R against pytorch-metric-learning",
         "10,000 images: mAP@R against pytorch-metric-learning, told the largest class",
         "10,000 images: AP of 50 queries against scikit-learn",
+        "10,000 images: mAP against SupRank's evaluator",
     )
     if not any(map(wanted, names)):
         return
@@ -241,6 +246,13 @@ def _peers(tiny):
             times = turns({"ours": lambda: evaluate(embeddings, labels, metrics="mAP@R", progress=False),
                            "pytorch-metric-learning": lambda: theirs[k].get_accuracy(embeddings, labels)}, repeat)
             yield Row(name, times["pytorch-metric-learning"] / times["ours"], "times faster", target, times, shape)
+    if wanted(names[4]):
+        if importlib.util.find_spec("suprank") is None:
+            yield not_run(names[4], "needs a checkout of elias-ramzi/SupRank on PYTHONPATH, hydra-core and rich")
+        else:
+            times = turns({"ours": lambda: evaluate(embeddings, labels, metrics="mAP", progress=False),
+                           "SupRank": by_suprank(embeddings, labels)}, repeat)
+            yield Row(names[4], times["SupRank"] / times["ours"], "times faster", "", times, shape)
     found = evaluate(embeddings, labels, metrics="mAP", per_query=True, progress=False)["per_query"]["mAP"]
     gaps = []
     for query in np.nonzero(~np.isnan(found))[0][:: max(1, len(found) // 50)][:50]:
@@ -292,7 +304,7 @@ def _faiss(tiny):
     yield Row(name, found["index"]["R@1"] - found["exact"]["R@1"], "", "", times, {**shape, "cells": cells})
 
 
-def _index_times(embeddings: Tensor, labels: Tensor, cells: int, found: dict) -> dict[str, float]:
+def _index_times(embeddings: Tensor, labels: Tensor, cells: int, found: dict) -> Times:
     def exact():
         found["exact"] = evaluate(embeddings, labels, metrics="R@1", progress=False)
 
@@ -300,7 +312,7 @@ def _index_times(embeddings: Tensor, labels: Tensor, cells: int, found: dict) ->
         lists = nearest_neighbours(embeddings, 1, index=f"IVF{cells},Flat", probes=16)[1]
         found["index"] = evaluate_neighbours(lists, labels, metrics="R@1")
 
-    return turns({"exact": exact, "index, training included": index}, 1)
+    return turns({"index, training included": index, "exact": exact}, 1)
 
 
 def _gpu(tiny):

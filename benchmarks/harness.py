@@ -1,4 +1,5 @@
-"""The measuring tape: medians in one process, peak memory in a fresh one, provenance, JSON, and the page made from it.
+"""The measuring tape: medians and minima in one process, how quiet the machine was meanwhile, peak memory in a fresh
+process, provenance, JSON, and the page made from it.
 
 A benchmark is a module of this folder; it is found by itself. It holds
 
@@ -13,9 +14,9 @@ A benchmark is a module of this folder; it is found by itself. It holds
 
 and may hold `figures(rows)`, which takes the stored rows (dicts, as in the JSON file) and gives {name: (Figure, alt
 text)}. Work that is
-dear to prepare belongs after `if wanted(name):`, so that `-k` can skip it. Threads are one unless a block says `with
-threads(2):`;
-every row records how many there were.
+dear to prepare belongs after `if wanted(name):`, so that `-k` can skip it, and so can `--quick`: it leaves out what the
+module names in `LONG`, a tuple of beginnings of names. Our own contender comes first. Threads are one
+unless a block says `with threads(2):`; every row records how many there were.
 
 Results are written to docs/results/bench_NAME.json. A row measured again replaces the old one; a row that could not be
 run here leaves a
@@ -57,7 +58,10 @@ PACKAGES = (
     "scikit-learn",
     "faiss-cpu",
 )
+LOUD = 1.25  # a fixed loop takes so many times its least time: somebody else is computing
+PATIENCE = 30.0  # seconds: a measurement on a loud machine that took no longer is done again
 _only = ""  # the text of -k
+_long: tuple[str, ...] = ()  # what --quick leaves out
 
 
 @dataclass
@@ -69,9 +73,11 @@ class Row:
         value: the number that counts, usually a ratio taken in one process; None where nothing was run.
         unit: what the number means, e.g. "times faster".
         target: what it should reach, e.g. ">= 350"; empty where it is only reported.
-        times: seconds behind the number, by contender.
+        times: seconds behind the number, by contender; `race` gives them.
         config: sizes and settings.
         note: a remark; for a row that was not run, the reason.
+        least: the shortest of the seconds, by contender.
+        loud: how many times its least a fixed loop took around the measurement; None where nobody looked.
     """
 
     name: str
@@ -82,6 +88,13 @@ class Row:
     config: dict = field(default_factory=dict)
     note: str = ""
     threads: int = field(default_factory=torch.get_num_threads)
+    least: dict = field(default_factory=dict)
+    loud: float | None = None
+
+    def __post_init__(self):
+        if isinstance(self.times, Times):
+            self.least, self.loud = self.least or self.times.least, self.times.loud
+            self.times = dict(self.times)
 
 
 def not_run(name: str, why: str, target: str = "", unit: str = "") -> Row:
@@ -91,7 +104,7 @@ def not_run(name: str, why: str, target: str = "", unit: str = "") -> Row:
 
 def wanted(name: str) -> bool:
     "Did the caller ask for this row? (`-k TEXT`)"
-    return _only in name
+    return _only in name and not name.startswith(_long or "\0")
 
 
 @contextlib.contextmanager
@@ -105,15 +118,46 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def race(contenders: dict[str, Callable], repeat: int = 9) -> dict[str, float]:
-    """Median seconds of each contender. They take turns, so that a busy moment of the machine hits all of them alike.
+class Times(dict):
+    """Median seconds by contender.
 
-    Every contender runs once before the clock starts; a quick one (under 50 ms) also once before each timed call,
-    because
-    its slow neighbour has emptied the caches. CUDA work is waited for.
+    Attributes:
+        least: the shortest, by contender.
+        loud: how many times its least time a fixed loop took before or after, whichever was worse.
     """
+
+    def __init__(self, seconds: dict[str, list[float]], loud: float):
+        super().__init__({name: statistics.median(values) for name, values in seconds.items()})
+        self.least, self.loud = {name: min(values) for name, values in seconds.items()}, loud
+
+    def only(self, *names: str) -> Times:
+        "Some of the contenders, in this order."
+        part = Times({name: [self[name]] for name in names}, self.loud)
+        part.least = {name: self.least[name] for name in names}
+        return part
+
+
+def race(contenders: dict[str, Callable], repeat: int = 9, warm: bool = True) -> Times:
+    """Median and least seconds of each contender. They take turns, so that a busy moment of the machine hits all alike.
+
+    Every contender runs once before the clock starts (with `warm`); a quick one (under 50 ms) also once before each
+    timed call, because its slow neighbour has emptied the caches. CUDA work is waited for. On a loud machine it is all
+    done again, up to twice, unless that would take long; the quietest turn counts, and says how loud it was.
+    """
+    quick = {name: warm and _timed(call) < 0.05 for name, call in contenders.items()}
+    found: list[Times] = []
+    for _ in range(3):
+        start, before = time.perf_counter(), loudness()
+        seconds = _turns(contenders, quick, repeat)
+        found.append(Times(seconds, max(before, loudness())))
+        if found[-1].loud <= LOUD or time.perf_counter() - start > PATIENCE:
+            break
+    return min(found, key=lambda times: times.loud)
+
+
+def _turns(contenders: dict[str, Callable], quick: dict[str, bool], repeat: int) -> dict[str, list[float]]:
+    "Seconds of `repeat` calls of each."
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    quick = {name: _timed(call) < 0.05 for name, call in contenders.items()}
     gc.collect()
     gc.disable()
     try:
@@ -124,7 +168,30 @@ def race(contenders: dict[str, Callable], repeat: int = 9) -> dict[str, float]:
                 seconds[name].append(_timed(call))
     finally:
         gc.enable()
-    return {name: statistics.median(values) for name, values in seconds.items()}
+    return seconds
+
+
+_least_loop = [float("inf")]  # processor seconds of the fixed loop when nothing slowed it down
+
+
+def loudness(rounds: int = 5) -> float:
+    """How many times its least time a fixed loop takes now: 1 on a machine that is ours alone.
+
+    The loop is a product of matrices that fit a core's cache and a sort, on one thread. Its least is that of processor
+    time, all calls so far: waiting for a core does not enter it.
+    """
+    generator = torch.Generator().manual_seed(0)
+    matrix, numbers = (torch.randn(size, generator=generator) for size in ((256, 256), (1 << 16,)))
+    worst = []
+    with threads(1):
+        for _ in range(rounds):
+            wall, own = time.perf_counter(), time.process_time()
+            for _ in range(4):
+                numbers.sort()
+                matrix @ matrix
+            _least_loop[0] = min(_least_loop[0], time.process_time() - own)
+            worst.append(time.perf_counter() - wall)
+    return statistics.median(worst) / _least_loop[0]
 
 
 def _timed(call: Callable) -> float:
@@ -250,22 +317,24 @@ def discover() -> dict:
     }
 
 
-def run(name: str, module, out: Path = DOCS, tiny: bool = False, only: str = "") -> dict:
-    "Measure one benchmark and store its rows; returns what was stored."
-    global _only
+def run(name: str, module, out: Path = DOCS, tiny: bool = False, only: str = "", quick: bool = False) -> dict:
+    "Measure one benchmark and store its rows; returns what was stored. `quick` leaves out what takes minutes."
+    global _only, _long
     _only, start, fresh = only, time.perf_counter(), []
+    _long = left_out = tuple(getattr(module, "LONG", ())) if quick else ()
+    loudness(20)  # so that its least is known
     print(f"{name}: {module.TITLE}", flush=True)
     try:
         with threads(1):
             for row in module.rows(tiny=tiny):
-                if only not in row.name:
+                if not wanted(row.name):
                     continue
                 fresh.append(row)
                 print("   ", _told(asdict(row)), flush=True)
     finally:
-        _only = ""
+        _only, _long = "", ()
     print(f"    ({time.perf_counter() - start:.0f} s)", flush=True)
-    stored = _merge(_load(out, name), fresh, environment(), whole=not only)
+    stored = _merge(_load(out, name), fresh, environment(), "" if only else left_out)
     stored = {"benchmark": name, "title": module.TITLE, "about": inspect.getdoc(module) or "", **stored}
     stored["figures"] = _draw(name, module, stored["rows"], out)
     path = _results(out, name)
@@ -276,7 +345,14 @@ def run(name: str, module, out: Path = DOCS, tiny: bool = False, only: str = "")
 
 def _told(row: dict) -> str:
     value = "not run" if row["value"] is None else f"{_number(row['value'])} {row['unit']}"
-    return f"{row['name']}: {value}" + (f" (target {row['target']})" if row["target"] else "")
+    target = f" (target {row['target']}: {_verdict(row).strip('*') or 'not measured'})" if row["target"] else ""
+    return f"{row['name']}: {value}{target}{_busy(row)}"
+
+
+def _busy(row: dict) -> str:
+    "A remark where the machine was busy."
+    loud = row.get("loud")
+    return f" (machine busy: a fixed loop took {loud:.2g} times its least)" if loud and loud > LOUD else ""
 
 
 def _results(out: Path, name: str) -> Path:
@@ -288,16 +364,17 @@ def _load(out: Path, name: str) -> dict:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": [], "environments": {}}
 
 
-def _merge(old: dict, fresh: list[Row], where: dict, whole: bool) -> dict:
-    """Fresh rows replace stored ones of the same name, unless they were not run and the stored ones were; a whole run
-    drops all others.
+def _merge(old: dict, fresh: list[Row], where: dict, kept_names: str | tuple[str, ...]) -> dict:
+    """Fresh rows replace stored ones of the same name, unless they were not run and the stored ones were; of the others
+    those stay whose names begin with one of `kept_names` (with "", all).
     """
     rows = {row["name"]: row for row in old["rows"]}
     label = f"{where['commit']} {where['date']} {where['hardware'].get('gpu', where['hardware']['cpu'])}"
     for row in map(asdict, fresh):
         if row["value"] is not None or rows.get(row["name"], {"value": None})["value"] is None:
             rows[row["name"]] = {**row, "environment": label}
-    kept = [rows[row.name] for row in fresh] if whole else list(rows.values())
+    new = {row.name for row in fresh}
+    kept = [row for name, row in rows.items() if name in new or name.startswith(kept_names)]
     known = {**old["environments"], label: where}
     return {
         "environments": {key: known[key] for key in dict.fromkeys(row["environment"] for row in kept)},
@@ -332,9 +409,10 @@ def page(out: Path = DOCS) -> str:
         "# Benchmarks",
         "Made by `python -m benchmarks` (or `make bench`) from the JSON files in `results/`; nothing here is typed by "
         "hand. "
-        "Contenders of one row ran in one process, taking turns; a time is the median of several. A ratio carries over "
-        "to other machines better "
-        "than a time does. Rows that no machine has measured yet say so.",
+        "Contenders of one row ran in one process, taking turns; a time is the median of several, with the shortest "
+        "in brackets. A ratio carries over to other machines better than a time does. Before and after each row a "
+        "fixed loop looks whether the machine is quiet; a row that could not be had on a quiet one says so. Rows that "
+        "no machine has measured yet say so, too.",
     ]
     for path in sorted((out / "results").glob("bench_*.json")):
         try:
@@ -348,16 +426,15 @@ def _section(stored: dict) -> list[str]:
     names = {key: number for number, key in enumerate(stored["environments"], 1)}
     many = len(names) > 1
     table = [
-        "| what | measured | target | reached | times | threads |" + (" run |" if many else ""),
-        "|---|---|---|---|---|---|" + ("---|" if many else ""),
+        "| what | ratio or size | ours | beside it | threads |" + (" run |" if many else ""),
+        "|---|---|---|---|---|" + ("---|" if many else ""),
     ]
     for row in stored["rows"]:
         cells = [
-            row["name"] + (f" ({row['note']})" if row["note"] and row["value"] is not None else ""),
+            row["name"] + (f" ({row['note']})" if row["note"] and row["value"] is not None else "") + _busy(row),
             f"not run: {row['note']}" if row["value"] is None else f"**{_number(row['value'])}** {row['unit']}".strip(),
-            row["target"] + (f" {row['unit']}" if row["target"] and row["value"] is None and row["unit"] else ""),
-            _verdict(row),
-            "; ".join(f"{who} {_seconds(t)}" for who, t in row["times"].items()),
+            "; ".join(_shown_times(row)[:1]),
+            "; ".join(_shown_times(row)[1:]),
             str(row["threads"]),
         ]
         table.append("| " + " | ".join(cells + ([str(names[row["environment"]])] if many else [])) + " |")
@@ -375,7 +452,17 @@ def _section(stored: dict) -> list[str]:
     ]
 
 
+def _shown_times(row: dict) -> list[str]:
+    "Median and, in brackets, least seconds of each contender."
+    least = row.get("least", {})
+    return [
+        f"{who} {_seconds(t)}" + (f" ({_seconds(least[who])})" if who in least else "")
+        for who, t in row["times"].items()
+    ]
+
+
 def _verdict(row: dict) -> str:
+    "What developers see when they measure; the page has no targets."
     if row["value"] is None or not row["target"]:
         return ""
     sign, number = re.fullmatch(r"(<=|>=|<|>)\s*([\d.e+-]+)", row["target"]).groups()

@@ -99,7 +99,7 @@ def rows(tiny: bool = False):
                 times["H-AP"] / pairs["H-AP"] * pairs["Smooth-AP"] / times["Smooth-AP"],
                 "times Smooth-AP's",
                 "<= 3",
-                {who: times[who] for who in pairs},
+                times.only(*pairs),
                 config,
             )
             yield Row(
@@ -107,7 +107,7 @@ def rows(tiny: bool = False):
                 times["H-AP"] / times["Smooth-AP, coarse labels"],
                 "times its time",
                 "<= 3",
-                {who: times[who] for who in ("H-AP", "H-AP, exact H-rank", "Smooth-AP, coarse labels")},
+                times.only("H-AP", "H-AP, exact H-rank", "Smooth-AP, coarse labels"),
                 config,
             )
         if wanted(f"{name}: peak memory"):

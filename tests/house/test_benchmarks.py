@@ -29,20 +29,22 @@ class Toy:
         yield from self.found
 
 
-def test_a_row_reaches_the_page_with_its_verdict(tmp_path):
+def test_a_row_reaches_the_page_and_its_target_the_developer(tmp_path, capsys):
     harness.run(
         "toy",
         Toy(
-            Row("fast", 400.0, "times faster", ">= 350", {"ours": 0.002}, {"B": 4}),
+            Row("fast", 400.0, "times faster", ">= 350", {"ours": 0.002, "theirs": 0.8}, least={"ours": 0.001}),
             Row("slow", 5.0, "times", "<= 4"),
             not_run("far", "needs a CUDA device", "< 8", "GB"),
         ),
         tmp_path,
     )
     text = harness.page(tmp_path)
-    assert "| fast | **400** times faster | >= 350 | yes | ours 2 ms | 1 |" in text
-    assert "| slow | **5** times | <= 4 | **no** |" in text
-    assert "| far | not run: needs a CUDA device | < 8 GB |" in text
+    assert "| fast | **400** times faster | ours 2 ms (1 ms) | theirs 800 ms | 1 |" in text
+    assert "| slow | **5** times |" in text and "| far | not run: needs a CUDA device |" in text
+    assert "350" not in text and "target" not in text
+    said = capsys.readouterr().out
+    assert "fast: 400 times faster (target >= 350: yes)" in said and "slow: 5 times (target <= 4: no)" in said
 
 
 def test_results_say_where_they_come_from(tmp_path):
@@ -74,6 +76,35 @@ def test_race_takes_turns_and_counts_everybody():
     order = []
     times = harness.race({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, repeat=3)
     assert set(times) == {"a", "b"} and order.count("a") == order.count("b") >= 4 and order.index("b") < len(order) // 2
+
+
+def test_a_loud_machine_is_measured_again_and_said(tmp_path, monkeypatch):
+    loud, calls = iter([1.0, 3.0, 2.0, 1.5, 1.6, 1.9]), []
+    monkeypatch.setattr(harness, "loudness", lambda rounds=5: next(loud))
+    times = harness.race({"a": lambda: calls.append(1)}, repeat=2, warm=False)
+    assert len(calls) == 6 and times.loud == 1.9  # three turns, and the quietest counts
+    assert times.least["a"] <= times["a"] and times.only("a").loud == 1.9
+    monkeypatch.setattr(harness, "loudness", lambda rounds=5: 1.0)
+    assert harness.race({"a": lambda: calls.append(1)}, repeat=2, warm=False).loud == 1 and len(calls) == 8
+    stored = harness.run("toy", Toy(Row("one", 1.0, times=times), Row("two", 1.0)), tmp_path)
+    assert stored["rows"][0]["loud"] == 1.9 and stored["rows"][0]["least"] == times.least
+    text = harness.page(tmp_path)
+    assert "| one (machine busy: a fixed loop took 1.9 times its least) |" in text and "| two |" in text
+
+
+def test_loudness_is_one_on_a_machine_of_our_own(monkeypatch):
+    monkeypatch.setattr(harness, "_least_loop", [float("inf")])
+    assert 0.9 < harness.loudness(9) < 100 and 0 < harness._least_loop[0] < 1
+
+
+def test_quick_leaves_out_what_takes_minutes(tmp_path):
+    class Slow(Toy):
+        LONG = ("whole",)
+
+    harness.run("toy", Slow(Row("whole set", 1.0), Row("part", 1.0)), tmp_path)
+    stored = harness.run("toy", Slow(Row("whole set", 7.0), Row("part", 7.0)), tmp_path, quick=True)
+    assert [(row["name"], row["value"]) for row in stored["rows"]] == [("whole set", 1.0), ("part", 7.0)]
+    assert harness.wanted("whole set")
 
 
 def test_threads_are_set_and_set_back():
