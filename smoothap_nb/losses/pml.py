@@ -1,11 +1,11 @@
 """Our losses as losses of pytorch-metric-learning, for its reducers and wrappers.
 
-pytorch-metric-learning joins when a name is first asked for; nothing else in the package needs it.
+Nothing else in the package needs pytorch-metric-learning, so nothing imports this module but its user.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from .base import RankingLoss
 from .memory import takes_references
 
-if TYPE_CHECKING:
-    from pytorch_metric_learning.losses import BaseMetricLossFunction as _LossBase
-    from pytorch_metric_learning.losses import CrossBatchMemory as _MemoryBase
-    from pytorch_metric_learning.losses import SelfSupervisedLoss as _PairBase
-else:  # at run time these join at first use
-    _LossBase = _MemoryBase = _PairBase = object
+try:
+    from pytorch_metric_learning import losses as theirs
+except ImportError as error:
+    raise ImportError("smoothap_nb.losses.pml needs pytorch-metric-learning, which is not installed: "
+                      "pip install pytorch-metric-learning") from error
 
 __all__ = ["PMLLoss", "CrossBatchMemory", "SelfSupervisedLoss"]
 _MINED = (
@@ -27,7 +26,7 @@ _MINED = (
 )
 
 
-class PMLLoss(_LossBase):
+class PMLLoss(theirs.BaseMetricLossFunction):
     """One of our embedding losses as a `BaseMetricLossFunction`.
 
     Each query's loss goes to the reducer, with its row as the index; the default, a mean, gives what the loss gives by
@@ -91,7 +90,7 @@ class PMLLoss(_LossBase):
         return {"losses": values[counted], "indices": counted, "reduction_type": "element"}
 
 
-class CrossBatchMemory(_MemoryBase):
+class CrossBatchMemory(theirs.CrossBatchMemory):
     """pytorch-metric-learning's memory around one of our losses; `EmbeddingMemory` is ours.
 
     Theirs remembers the batch first and ranks against detached rows alone, so that the gradient reaches the queries
@@ -108,17 +107,17 @@ class CrossBatchMemory(_MemoryBase):
 
     def __init__(self, loss: nn.Module, embedding_size: int, memory_size: int = 1024, miner=None, **kwargs):
         loss = as_pml(loss)
-        if miner is not None and isinstance(loss, _CLASSES["PMLLoss"]):
+        if miner is not None and isinstance(loss, PMLLoss):
             raise ValueError("a ranking has no pairs to mine: leave the miner out")
         super().__init__(loss, embedding_size, memory_size, miner, **kwargs)
 
     @staticmethod
     def supported_losses():
         "pytorch-metric-learning's list, and `PMLLoss`."
-        return [*their_class("CrossBatchMemory").supported_losses(), "PMLLoss"]
+        return [*theirs.CrossBatchMemory.supported_losses(), "PMLLoss"]
 
 
-class SelfSupervisedLoss(_PairBase):
+class SelfSupervisedLoss(theirs.SelfSupervisedLoss):
     """pytorch-metric-learning's loss of two views of the same pictures, around one of our losses.
 
     Args:
@@ -135,7 +134,7 @@ class SelfSupervisedLoss(_PairBase):
     @staticmethod
     def supported_losses():
         "pytorch-metric-learning's list, and `PMLLoss`."
-        return [*their_class("SelfSupervisedLoss").supported_losses(), "PMLLoss"]
+        return [*theirs.SelfSupervisedLoss.supported_losses(), "PMLLoss"]
 
 
 def own_columns(indices_tuple, queries: int, gallery: int) -> Tensor:
@@ -167,31 +166,5 @@ def own_columns(indices_tuple, queries: int, gallery: int) -> Tensor:
 
 def as_pml(loss: nn.Module) -> nn.Module:
     "One of our losses, wrapped; one of pytorch-metric-learning's as it is."
-    ours = isinstance(loss, nn.Module) and not isinstance(loss, their_class("BaseMetricLossFunction"))
-    return _CLASSES["PMLLoss"](loss) if ours else loss
-
-
-def their_class(name: str) -> Any:
-    "A class of pytorch-metric-learning."
-    try:
-        from pytorch_metric_learning import losses
-    except ImportError as error:
-        raise ImportError("smoothap_nb.losses.pml needs pytorch-metric-learning, which is not installed: "
-                          "pip install pytorch-metric-learning") from error
-    return getattr(losses, name)
-
-
-_BODIES = {"PMLLoss": (PMLLoss, "BaseMetricLossFunction"), "CrossBatchMemory": (CrossBatchMemory, "CrossBatchMemory"),
-           "SelfSupervisedLoss": (SelfSupervisedLoss, "SelfSupervisedLoss")}
-_CLASSES: dict[str, Any] = {}
-if not TYPE_CHECKING:
-    del PMLLoss, CrossBatchMemory, SelfSupervisedLoss  # for `__getattr__` to give, joined with their bases
-
-
-def __getattr__(name: str):
-    if name not in _BODIES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    for ours, (body, base) in _BODIES.items():
-        _CLASSES[ours] = type(ours, (body, their_class(base)), {"__module__": __name__, "__doc__": body.__doc__})
-    globals().update(_CLASSES)
-    return _CLASSES[name]
+    ours = isinstance(loss, nn.Module) and not isinstance(loss, theirs.BaseMetricLossFunction)
+    return PMLLoss(loss) if ours else loss

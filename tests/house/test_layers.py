@@ -29,7 +29,7 @@ OUTSIDE = {
     "ranking": {"torch", "numpy"},
     "checks": {"torch"},
 }
-OPTIONAL = {"losses/pml.py": {"pytorch_metric_learning"}}  # joins where it is installed, at first use
+OPTIONAL = {"losses/pml.py": {"pytorch_metric_learning"}}  # its users alone import it
 PENDING: dict[str, set[str]] = {}  # what still points the wrong way; this list only shrinks
 MODULES = sorted(
     path.relative_to(HOME)
