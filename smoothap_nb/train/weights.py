@@ -63,7 +63,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
         raise ConfigError(f"{path} is damaged or is no weights file: {reason(error)}") from None
     except Exception as error:  # pickle.UnpicklingError: the file wants to run code
         raise ConfigError(f"{path} holds more than tensors and is not loaded: {reason(error)}") from None
-    while isinstance(state, Mapping) and not any(isinstance(v, Tensor) for v in state.values()):
+    while isinstance(state, Mapping):  # numbers beside the weights, such as the best accuracy, may be tensors too
         inner = next((state[key] for key in NESTED if isinstance(state.get(key), Mapping)), None)
         if inner is None:
             break

@@ -88,6 +88,7 @@ def test_weights_in_the_layouts_that_people_keep(tmp_path):
         "bare": bare,
         "other classes": other,
         "nested": {"epoch": 3, "state_dict": plain},
+        "beside tensors": {"epoch": 3, "best_acc1": torch.tensor(76.1), "state_dict": plain, "optimizer": {}},
         "wrapped": {f"module.{k}": v for k, v in plain.items()},
         "both": {"model": {f"module.backbone.{k}": v for k, v in bare.items()}, "step": 1},
         "compiled": {f"_orig_mod.{k}": v for k, v in plain.items()},
