@@ -194,7 +194,7 @@ def run_glyphs(run: GlyphRun, experiment: Experiment, device: str = "cpu", threa
         if training is None
         else embed(training.model, data, chosen, experiment.evaluate.batch, progress=False)
     )
-    found = evaluate(rows, labels, metrics=tuple(experiment.evaluate.metrics), progress=False)
+    found = evaluate(rows, labels, metrics=tuple(experiment.evaluate.metrics), device=device, progress=False)
     return {
         "method": run.method,
         "seed": run.seed,

@@ -108,7 +108,8 @@ def measure(run, progress: bool = True) -> tuple[dict, dict]:
         RunError: a run that is not finished or damaged.
     """
     run = Path(run)
-    model, _ = load_run(run)
+    device = pick_device()
+    model, _ = load_run(run, device)
     experiment = load_experiment(str(run / "experiment.toml"))
     settings, wanted = experiment.evaluate, experiment.data.workers or threads()
 
@@ -121,7 +122,7 @@ def measure(run, progress: bool = True) -> tuple[dict, dict]:
     competitors = {"trained": rows_of(model, "trained")}
     if settings.baselines:
         torch.manual_seed(experiment.seed)
-        start = place(EmbeddingModel(experiment.model), pick_device()).eval()
+        start = place(EmbeddingModel(experiment.model), device).eval()
         competitors = {
             "raw pixels": lambda images: pixel_embeddings(images, torch.arange(len(images))),
             "untrained": rows_of(start, "untrained"),
@@ -131,7 +132,7 @@ def measure(run, progress: bool = True) -> tuple[dict, dict]:
     queries, answers = protocols[0].queries, protocols[0].gallery
     for name, how in competitors.items():
         rows = _once(how)
-        found = evaluate_protocols(protocols, rows, progress=False)
+        found = evaluate_protocols(protocols, rows, progress=False, device=device)
         metrics[name] = (
             found.popitem()[1]
             if len(found) == 1
@@ -139,9 +140,9 @@ def measure(run, progress: bool = True) -> tuple[dict, dict]:
         )
         # what the report draws: the first test, every image ranked by itself
         per_query[name] = torch.as_tensor(
-            replace(protocols[0], groups=None, draws=0).evaluate(rows, ("mAP",), per_query=True, progress=False)[
-                "per_query"
-            ]["mAP"]
+            replace(protocols[0], groups=None, draws=0).evaluate(
+                rows, ("mAP",), per_query=True, progress=False, device=device
+            )["per_query"]["mAP"]
         )
         embeddings[name], gallery[name] = rows(queries), None if answers is None else rows(answers)
     indices, labels = torch.arange(len(queries)), queries.labels.cpu()
@@ -153,7 +154,7 @@ def measure(run, progress: bool = True) -> tuple[dict, dict]:
         "test_classes": len(labels[:, -1].unique()),
         "metrics": metrics,
         "training": json.loads((run / "run.json").read_text()) if (run / "run.json").exists() else {},
-        "environment": environment(pick_device()),
+        "environment": environment(device),
         "config": experiment.to_dict(),
     }
     try:

@@ -65,12 +65,14 @@ def _check_batch(batch: BatchConfig, batch_norm: str, processes: int) -> None:
         )
 
 
-def _divide(experiment: Experiment, data, known: torch.Tensor) -> tuple[torch.Tensor | None, list, object]:
+def _divide(
+    experiment: Experiment, data, known: torch.Tensor, device: torch.device
+) -> tuple[torch.Tensor | None, list, object]:
     "What trains, what is held out, and the batches; all that stands against it is said at once."
     obstacles: list[ValueError] = []
     places, held_out, sampler = None, [], None
     try:
-        places, held_out = set_aside(experiment.validate, experiment.data, data, experiment.seed)
+        places, held_out = set_aside(experiment.validate, experiment.data, data, experiment.seed, device)
     except ValueError as error:
         obstacles.append(error)
     try:
@@ -104,7 +106,7 @@ def prepare(experiment: Experiment, run: Path, device: torch.device | None = Non
 
     data = dataset_for(experiment.data, "train", experiment.seed)
     known = data.labels.cpu()
-    places, held_out, sampler = _divide(experiment, data, known)
+    places, held_out, sampler = _divide(experiment, data, known, device)
     plan = BatchPlan(sampler, None if places is None else places.numpy())
     labels = compact_labels(known[:, -experiment.data.levels :])  # 0: all levels
 

@@ -21,7 +21,9 @@ from .state import Training
 __all__ = ['set_aside', 'look', 'patience_is_over', 'finish']
 
 
-def set_aside(wanted: ValidateConfig, pictures: DataConfig, data, seed: int = 0) -> tuple[Tensor | None, list]:
+def set_aside(
+    wanted: ValidateConfig, pictures: DataConfig, data, seed: int = 0, device: torch.device | None = None
+) -> tuple[Tensor | None, list]:
     """Choose what trains and what is measured meanwhile.
 
     Args:
@@ -29,11 +31,11 @@ def set_aside(wanted: ValidateConfig, pictures: DataConfig, data, seed: int = 0)
         pictures: the [data] table.
         data: the training pictures.
         seed: of the draw of classes.
+        device: that computes the metric; None: the CPU.
 
     Returns:
         places (M,) of the images that are left for training, None for all; and what is measured on the rest, pairs
-        of a name and a function that takes
-        `rows(pictures, places)` -> embeddings and returns the metric.
+        of a name and a function that takes `rows(pictures, places)` -> embeddings and returns the metric.
 
     Raises:
         ConfigError: a share that leaves fewer than two classes to measure.
@@ -45,12 +47,12 @@ def set_aside(wanted: ValidateConfig, pictures: DataConfig, data, seed: int = 0)
 
         root = None if pictures.root == "none" else pictures.root
         return None, [
-            (f"{p.name} (test)", partial(_by_protocol, p, wanted.metric))
+            (f"{p.name} (test)", partial(_by_protocol, p, wanted.metric, device))
             for p in load_protocols(pictures.name, root, data=pictures)
         ]
     own = data.validation()
     if own is not None:
-        return None, [("validation", partial(_alone, own, torch.arange(len(own)), wanted.metric))]
+        return None, [("validation", partial(_alone, own, torch.arange(len(own)), wanted.metric, device))]
     fine = data.labels[:, -1]
     known = fine.unique()
     out = known[
@@ -62,17 +64,18 @@ def set_aside(wanted: ValidateConfig, pictures: DataConfig, data, seed: int = 0)
             f"needed, raise it, or set validate.every = 0"
         )
     away = torch.isin(fine, out)
-    return (~away).nonzero()[:, 0], [("validation", partial(_alone, data, away.nonzero()[:, 0], wanted.metric))]
+    return (~away).nonzero()[:, 0], [("validation", partial(_alone, data, away.nonzero()[:, 0], wanted.metric, device))]
 
 
-def _alone(pictures, places: Tensor, metric: str, rows: Callable) -> float:
+def _alone(pictures, places: Tensor, metric: str, device: torch.device | None, rows: Callable) -> float:
     "Every chosen image against all others."
-    return evaluate(rows(pictures, places), pictures.labels[places].cpu(), metrics=(metric,), progress=False)[metric]
+    labels = pictures.labels[places].cpu()
+    return evaluate(rows(pictures, places), labels, metrics=(metric,), device=device, progress=False)[metric]
 
 
-def _by_protocol(protocol, metric: str, rows: Callable) -> float:
+def _by_protocol(protocol, metric: str, device: torch.device | None, rows: Callable) -> float:
     "A benchmark's own test."
-    return protocol.evaluate(rows, metrics=(metric,), progress=False)[metric]
+    return protocol.evaluate(rows, metrics=(metric,), device=device, progress=False)[metric]
 
 
 def look(training: Training, log: RunLog | None = None) -> float:

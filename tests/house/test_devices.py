@@ -177,6 +177,40 @@ def test_descriptors_whitening_and_expansion(device):
     torch.testing.assert_close(expanded.cpu(), query_expansion(rows[:5], rows, top=3, alpha=1.0))
 
 
+def test_metrics_of_a_whole_set_are_computed_on_the_device(device, tmp_path, monkeypatch):
+    "By the looks at held-out classes and by the measuring at the end, not on the CPU that has to decode pictures."
+    from smoothap_nb.data import protocols
+    from smoothap_nb.train import measure, validation
+
+    use_toys(monkeypatch)
+    asked = []
+
+    def noting(*args, device=None, **options):
+        asked.append(torch.device(device).type)
+        return evaluate(*args, device=device, **options)
+
+    for module in (validation, protocols):
+        monkeypatch.setattr(module, "evaluate", noting)
+    monkeypatch.setattr(measure, "pick_device", lambda: device)
+    experiment = experiment_from_dict(
+        {
+            "name": "looks",
+            "data": {"size": 16},
+            "model": {"backbone": "resnet18", "dim": 8, "stem": "small"},
+            "batch": {"classes": 4, "images": 3},
+            "optim": {"steps": 2, "warmup": 0, "precision": "float32"},
+            "validate": {"every": 1, "metric": "R@1"},
+            "evaluate": {"metrics": ["mAP", "R@1"]},
+        }
+    )
+    training = T.prepare(experiment, T.open_run(tmp_path / "run", experiment), device)
+    T.fit(training, progress=False, tensorboard=False)
+    T.finish(training)
+    assert len(asked) == 2
+    record, _ = measure.measure(tmp_path / "run", progress=False)
+    assert len(asked) > 4 and set(asked) == {device.type} and 0 <= record["metrics"]["trained"]["mAP"] <= 1
+
+
 # --- the pretended card itself --------------------------------------------------------------------------------------
 
 REFUSED = {

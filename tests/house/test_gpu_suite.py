@@ -110,7 +110,7 @@ def test_the_dry_run_on_a_pretended_card(row):
     assert suite.dry_run(row, said.append) == [] and len(said) == 1 and "not run" not in said[0], said
 
 
-KINDS = ("parity/", "loss/", "list/", "training/", "evaluation/", "command/", "tune/smooth-ap", "tune/happier", "main/raw")
+KINDS = ("parity/", "loss/", "list/", "training/", "evaluation/", "command/", "tune/smooth-ap", "tune/happier")
 
 
 @pytest.mark.slow
