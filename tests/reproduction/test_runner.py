@@ -650,100 +650,108 @@ def test_rows_that_cannot_be_reproduced_say_why():
 
 
 TOGETHER = """
-import json, sys
+import sys
 import torch; torch.set_num_threads(1)
 import smoothap_nb.reproduction as rp
 import smoothap_nb.reproduction.runner  # noqa: F401, as rp.runner
-rp.reproduce("sop/smooth-ap-bs384", sys.argv[1], {"batch.micro": int(sys.argv[3]), "data.workers": int(sys.argv[4]), "model.weights": sys.argv[5], "checkpoint_every": 1,
-              "optim.optimizer": "sgd", "optim.lr": 1e-4, "optim.head_lr": 1e-4},  # larger steps, and Adam, blow rounding up: in double precision they agree to 1e-17
-             sys.argv[2], miniature=True, progress=False, device="cpu")
-"""  # noqa: E501
+data, run, micro, workers, asked, given = sys.argv[1:]
+# what the row asks for on a miniature: the weights of a file, as the row itself asks for ImageNet's; and plain small
+# steps, since Adam's first ones blow rounding up (in double precision the processes agree to 1e-17)
+rp.runner.MINIATURE |= {"model.weights": asked, "optim.optimizer": "sgd", "optim.lr": 1e-4, "optim.head_lr": 1e-4}
+settings = {"batch.micro": int(micro), "data.workers": int(workers), "model.weights": given, "checkpoint_every": 1}
+rp.reproduce("sop/smooth-ap-bs384", data, settings, run, miniature=True, progress=False, device="cpu")
+"""
+
+
+def start(folder: Path, processes: int, run: str, *words):
+    "The program above, by itself or by torchrun with gloo."
+    import os
+    import subprocess
+    import sys
+
+    (folder / "program.py").write_text(TOGETHER)
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
+    root = Path(__file__).resolve().parents[2]
+    return subprocess.Popen(
+        [sys.executable, *launcher, *map(str, (folder / "program.py", folder / "sop", folder / run, *words))],
+        env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def family(number: int) -> list[int]:
+    "A process and all that came from it: torchrun gives its workers sessions of their own."
+    children = Path(f"/proc/{number}/task/{number}/children")
+    below = children.read_text().split() if children.exists() else []
+    return [number, *(one for child in below for one in family(int(child)))]
+
+
+def kill_after_the_first_step(process, run: Path) -> None:
+    "kill -9 to the launcher and all its processes, when a checkpoint of step 1 is there and the run is not over."
+    import os
+    import signal
+    import time
+
+    deadline = time.monotonic() + 200
+    while process.poll() is None and time.monotonic() < deadline and not list(run.glob("checkpoints/step-00000001")):
+        time.sleep(0.01)
+    for number in reversed(family(process.pid)):
+        os.kill(number, signal.SIGKILL)
+    process.wait()
+    assert list(run.glob("checkpoints/step-*")) and not (run / "reproduce.json").exists()
 
 
 @pytest.mark.slow
 def test_two_killed_processes_give_the_record_of_one(tmp_path):
-    """Micro-batches, workers, own weights, kill -9 in the middle: the metrics of one undisturbed process, and the
-    record is in the table.
+    """A miniature of SOP in the official layout. Two gloo processes with micro-batches, workers, weights from a file
+    of their own and kill -9 in the middle give the record of one undisturbed process, and that record is in the table.
     """
-    import os
     import shutil
-    import signal
-    import subprocess
-    import sys
-    import time
 
     import torch
     import torchvision
     from safetensors.torch import load_file
+    from typer.testing import CliRunner
 
-    root = Path(__file__).resolve().parents[2]
-    (tmp_path / "program.py").write_text(TOGETHER)
+    from smoothap_nb.cli.commands import app
+    from smoothap_nb.data.miniatures import make_miniature
+
     torch.manual_seed(0)
-    torch.save(
-        {
-            "state_dict": {
-                f"module.{k}": v
-                for k, v in torchvision.models.resnet18().state_dict().items()
-                if not k.startswith("fc.")
-            }
-        },
-        tmp_path / "w.pth",
-    )
-    shutil.copy(tmp_path / "w.pth", tmp_path / "same.pth")
-    data = rp.runner._roots(rp.find_entry("sop/smooth-ap-bs384"), None, None, True, tmp_path)[0]
-    env = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    network = torchvision.models.resnet18().state_dict()
+    bare = {f"module.{k}": v for k, v in network.items() if not k.startswith("fc.")}
+    asked, given = tmp_path / "w.pth", tmp_path / "same.pth"  # the same bytes under another name
+    torch.save({"state_dict": bare}, asked)
+    shutil.copy(asked, given)
+    make_miniature("sop", tmp_path / "sop")
 
-    def start(processes: int, run: str, micro: int, workers: int, weights: str):
-        launcher = (
-            ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
-        )
-        return subprocess.Popen(
-            [
-                sys.executable,
-                *launcher,
-                str(tmp_path / "program.py"),
-                str(data),
-                str(tmp_path / run),
-                str(micro),
-                str(workers),
-                str(tmp_path / weights),
-            ],
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    alone = start(1, "alone", 0, 1, "w.pth")
+    alone = start(tmp_path, 1, "alone", 0, 1, asked, asked)
     assert (said := alone.communicate(timeout=300)[0]) and alone.returncode == 0, said
-    killed, deadline = start(2, "together", 5, 2, "same.pth"), time.monotonic() + 200
-    while (
-        killed.poll() is None
-        and time.monotonic() < deadline
-        and not list((tmp_path / "together").glob("checkpoints/step-00000001"))
-    ):
-        time.sleep(0.01)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait()
-    assert not (tmp_path / "together" / "reproduce.json").exists()
-    again = start(2, "together", 5, 2, "same.pth")
+    kill_after_the_first_step(start(tmp_path, 2, "together", 5, 2, asked, given), tmp_path / "together")
+    again = start(tmp_path, 2, "together", 5, 2, asked, given)
     said = again.communicate(timeout=300)[0]
     # one process speaks
     assert again.returncode == 0 and said.count("resumed at step") == 1 and said.count("written:") == 1, said
-    one, two = (rp.runs_of(tmp_path / run / "reproduce.json")[0] for run in ("alone", "together"))
-    assert (
-        len(one) == len(two) == 1
-        and two[0]["changed"]["model.weights"] == str(tmp_path / "same.pth")
-        and two[0]["environment"]["processes"] == 2
-    )
+
+    (one,), (two,) = (rp.runs_of(tmp_path / run / "reproduce.json")[0] for run in ("alone", "together"))
+    assert one["changed"] == two["changed"] == {} and two["environment"]["processes"] == 2
+    same = ("experiment", "kind", "miniature", "seed", "weights")
+    assert {key: one[key] for key in same} == {key: two[key] for key in same}
     weights = [load_file(tmp_path / run / "model.safetensors") for run in ("alone", "together")]
     for key, tensor in weights[0].items():
         torch.testing.assert_close(
             weights[1][key], tensor, rtol=1e-4, atol=1e-6, msg=lambda said, key=key: f"{key}: {said}"
         )
-    for name, value in one[0]["metrics"]["test"].items():  # of 60 pictures; two of them may change places by rounding
-        assert two[0]["metrics"]["test"][name] == pytest.approx(value, abs=0.04), name
+    for name, value in one["metrics"]["test"].items():  # of 60 pictures; two of them may change places by rounding
+        assert two["metrics"]["test"][name] == pytest.approx(value, abs=0.04), name
+
+    table = CliRunner().invoke(app, ["results", str(tmp_path / "together"), "--miniatures"])
+    line = line_of(table.stdout, one["experiment"])
+    assert table.exit_code == 0 and f"R@1 {100 * two['metrics']['test']['R@1']:.1f}" in line, line
+    # a miniature's number is shown on request alone
+    assert "No row of the papers" in rp.obtained_table(rp.read_runs(tmp_path / "together")[0])
 
 
 def test_the_cost_of_an_experiment():
