@@ -49,7 +49,7 @@ bench: $(VENV)/.tests  ## measure against peers and bounds, write docs/results/ 
 docs: $(VENV)/.tests  ## the site in _site/: results, reference and stale notebooks made anew, then Quarto (plain pages where it can't be had)
 	$(BIN)/python tools/docs.py $(DOCS)
 
-course: $(VENV)/.tests  ## build course/release/, the problem sets as students get them
+course: $(VENV)/.course  ## build course/release/, the problem sets as students get them (needs no torch)
 	$(BIN)/python tools/course.py release
 
 grade: $(VENV)/.tests  ## grade course/submitted/ in a sandbox, write course/feedback/ and course/marks.csv
@@ -58,7 +58,7 @@ grade: $(VENV)/.tests  ## grade course/submitted/ in a sandbox, write course/fee
 clean:           ## remove the environment and what was built; runs/ stays
 	rm -rf $(VENV) build dist *.egg-info _site .pytest_cache .hypothesis
 
-# Two stamps: the library alone for the demo, the tools on top for everything else.
+# Three stamps: the library alone for the demo, nbgrader alone for handing out the course, the tools on top for everything else.
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "smoothap_nb needs Python 3.11 or newer; pass PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV) || { echo "No venv module: on Debian and Ubuntu run  apt-get install python3-venv"; exit 1; }
@@ -67,6 +67,11 @@ $(VENV)/.library: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cli]'
 	@touch $@
 
+$(VENV)/.course: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["course"])')
+	@touch $@
+
 $(VENV)/.tests: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	@touch $@ $(VENV)/.library
+	@touch $@ $(VENV)/.library $(VENV)/.course

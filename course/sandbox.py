@@ -200,11 +200,10 @@ class SandboxedExecute(Execute):
 
 
 def configure(c, root: str):
-    "nbgrader's settings for the course in `root`."
+    "What grading behind walls needs of nbgrader's settings, for the course in `root`."
     # nbgrader calls alembic by name
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    c.CourseDirectory.root, c.CourseDirectory.course_id = str(root), "smoothap"
-    c.CourseDirectory.db_url = f"sqlite:///{root}/gradebook.db?timeout=120"  # two graders write to it
+    c.CourseDirectory.root = str(root)
     c.Autograde.sanitize_preprocessors = [
         ClearOutput,
         cells.FindCells,

@@ -57,12 +57,19 @@ def sets() -> list[str]:
 
 
 def api():
-    "nbgrader, with the settings of the course."
-    import sandbox
+    "nbgrader, with the settings of nbgrader_config.py."
     from nbgrader.apps import NbGraderAPI
-    from traitlets.config import Config
+    from traitlets.config.loader import PyFileConfigLoader
 
-    return NbGraderAPI(config=sandbox.configure(Config(), COURSE))
+    return NbGraderAPI(config=PyFileConfigLoader("nbgrader_config.py", path=str(COURSE)).load_config())
+
+
+def gradebook():
+    "The gradebook of the course, to be used in a `with`."
+    from nbgrader.api import Gradebook
+
+    settings = api().coursedir
+    return Gradebook(settings.db_url, settings.course_id)
 
 
 # The release
@@ -87,7 +94,8 @@ def release(names=None) -> None:
 
 def outdated() -> list[str]:
     "Sets whose release, or what the gradebook knows of them, is not made from the source as it is now."
-    if not (COURSE / "gradebook.db").exists():
+    place = api().coursedir.db_url.removeprefix("sqlite:///").split("?")[0]
+    if "://" not in place and not Path(place).exists():
         return sets()
     notes = {name: COURSE / ".graded" / f"{name}.release" for name in sets()}
     return [
@@ -207,9 +215,7 @@ def enrol(students: set[str]) -> None:
     """Enter students into the gradebook one after another: two graders that meet a new student at once would both
     enter him, and one would fail.
     """
-    from nbgrader.api import Gradebook
-
-    with Gradebook(api().coursedir.db_url, "smoothap") as book:
+    with gradebook() as book:
         for student in sorted(students):
             book.update_or_create_student(student)
 
@@ -373,10 +379,8 @@ def explain(student: str, name: str, problem: str) -> None:
 
 def write_marks(results: dict) -> None:
     "course/marks.csv from the gradebook, and new feedback where somebody has given marks by hand since."
-    from nbgrader.api import Gradebook
-
     nbgrader, rows = api(), []
-    with Gradebook(nbgrader.coursedir.db_url, "smoothap") as book:
+    with gradebook() as book:
         for (student, name), result in sorted(results.items()):
             row = {
                 "student": student,
@@ -484,6 +488,22 @@ def measure(students: int, into: Path) -> None:
     print(json.dumps(record["class_of_50"]))
 
 
+def values(name: str) -> int:
+    "Print what each kept wrong answer of a set is told; returns how many are not told what they should be."
+    sys.path.insert(0, str(COURSE / "source" / name))
+    import course_play
+
+    missed = 0
+    for answer, points, most, told, knows in course_play.values(
+        nbformat.read(COURSE / "source" / name / f"{name}.ipynb", as_version=4), name
+    ):
+        print(f"{answer}: {points:g} of {most:g} points{'' if knows else ', NOT TOLD ITS MISTAKE'}")
+        for cell, message in told:
+            print("\n".join(f"    {line}" for line in [cell, *message.split("\n")] if "Read  lesson" not in line))
+        missed += not knows
+    return missed
+
+
 def read_marks() -> list[dict]:
     "The rows of course/marks.csv."
     path = COURSE / "marks.csv"
@@ -494,6 +514,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("release").add_argument("set", nargs="*")
+    commands.add_parser("values").add_argument("set", help="as set3_smooth_ap")
     commands.add_parser("grade").add_argument("--workers", type=int, default=2)
     timing = commands.add_parser("measure")
     timing.add_argument("--students", type=int, default=2)
@@ -504,6 +525,8 @@ def main() -> int:
     args = parser.parse_args()
     if args.command == "release":
         release(args.set)
+    elif args.command == "values":
+        return values(args.set)
     elif args.command == "grade":
         grade(args.workers)
     elif args.command == "measure":

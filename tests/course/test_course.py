@@ -5,13 +5,11 @@
 import contextlib
 import copy
 import io
-import linecache
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import nbformat
@@ -21,15 +19,13 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 COURSE = ROOT / "course"
 import course
+import course_play
+from course_play import marks, play, replaced, task_of
 from smoothap_nb import exercises
 
 SETS = course.sets()
 SLOW = {"set8_research_project"}
-WRONG = {
-    f"{path.name.split('_')[0]}/{name}": (path.name.split(".")[0], text)
-    for path in sorted((ROOT / "tests" / "course").glob("set*.kept.py"))
-    for name, text in re.findall(r"(?ms)^# answer: (\w+)\n(.*?)(?=^# answer: |\Z)", path.read_text(encoding="utf-8"))
-}
+WRONG = {f"{name.split('_')[0]}/{answer}": name for name in SETS for answer in course_play.kept(name)}
 
 
 def marked(names, key=lambda x: x):
@@ -43,39 +39,9 @@ def source(name: str):
     return nbformat.read(COURSE / "source" / name / f"{name}.ipynb", as_version=4)
 
 
-def marks(cell) -> dict:
-    return cell.metadata.get("nbgrader", {})
-
-
 def graded(nb) -> list[str]:
     "Ids of the cells whose checks give points."
     return [marks(c)["grade_id"] for c in nb.cells if c.cell_type == "code" and marks(c).get("grade")]
-
-
-def play(nb) -> dict[str, str]:
-    "Run the cells as a kernel would, going on after errors; {grade_id: message} of the graded cells that failed."
-    torch.manual_seed(0)
-    failed, space = {}, {"__name__": "__main__"}
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # what a set writes
-        _play_cells(nb, space, failed)
-    return failed
-
-
-def _play_cells(nb, space: dict, failed: dict) -> None:
-    for number, cell in enumerate(nb.cells):
-        if cell.cell_type != "code":
-            continue
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                linecache.cache[f"cell {number}"] = (
-                    len(cell.source),
-                    None,
-                    cell.source.splitlines(keepends=True),
-                    f"cell {number}",
-                )
-                exec(compile(cell.source, f"cell {number}", "exec"), space)
-        except Exception as error:
-            failed[marks(cell).get("grade_id", f"cell {number}")] = str(error) or repr(error)
 
 
 def blank(nb):
@@ -85,24 +51,10 @@ def blank(nb):
     return ClearSolutions().preprocess(copy.deepcopy(nb), {})[0]
 
 
-def replaced(nb, answers: dict):
-    "The reference solution with some of its cells replaced."
-    nb = copy.deepcopy(nb)
-    for cell in nb.cells:
-        if marks(cell).get("grade_id") in answers:
-            cell.source = answers.pop(marks(cell)["grade_id"])
-    assert not answers, f"no such cells: {list(answers)}"
-    return nb
-
-
 def wrong_answer(which: str):
     "Cells, ids that fail, and words of the message of one kept wrong answer, such as set5/argsort_once."
-    text = WRONG[which][1]
-    parts = re.split(r"(?m)^# cell: *(\w+).*\n", text)[1:]
-    fails = re.search(r"(?m)^# fails: *([\w, ]+?)(?: {2,}.*)?$", text)[1]
-    says = re.search(r"(?m)^# says: *(.+?)(?: {2,}\(.*)?$", text)[1].strip()
-    words = exercises.MISTAKES.get(says, says).split(":")[0]
-    return dict(zip(parts[::2], parts[1::2])), {f.strip() for f in fails.split(",")}, words
+    answers, fails, says = course_play.kept(WRONG[which])[which.split("/")[1]]
+    return answers, fails, exercises.MISTAKES.get(says, says).split(":")[0]
 
 
 @pytest.mark.parametrize("name", marked(SETS))
@@ -120,13 +72,13 @@ def test_blank_fails_every_check(name):
         assert told in failed[cell] or "NotImplementedError" in failed[cell], f"{cell}: {failed[cell]}"
 
 
-@pytest.mark.parametrize("which", marked(WRONG, key=lambda which: WRONG[which][0]))
+@pytest.mark.parametrize("which", marked(WRONG, key=lambda which: WRONG[which]))
 def test_wrong_answer_fails_its_checks_with_its_message(which):
     answers, fails, words = wrong_answer(which)
-    failed = play(replaced(source(WRONG[which][0]), answers))
-    assert {cell.partition("_more")[0].removesuffix("_edge") for cell in failed} == fails, failed
+    failed = play(replaced(source(WRONG[which]), answers))
+    assert {task_of(cell) for cell in failed} == fails, failed
     for cell in fails:  # the visible checks of a task, or the further ones
-        told = [message for name, message in failed.items() if name.partition("_more")[0].removesuffix("_edge") == cell]
+        told = [message for name, message in failed.items() if task_of(name) == cell]
         assert any(words in message for message in told), f"{cell} does not say {words!r}:\n{told}"
 
 
@@ -140,7 +92,7 @@ def test_set_is_built_as_the_readme_says(name):
     assert sum(marks(c).get("points", 0) for c in nb.cells) == 20
     by_hand = [c for c in nb.cells if c.cell_type == "markdown" and marks(c).get("grade")]
     assert 3 <= sum(marks(c)["points"] for c in by_hand) <= 6 or name in SLOW
-    assert 4 <= len({cell.partition("_more")[0].removesuffix("_edge") for cell in graded(nb)}) <= 12
+    assert 4 <= len({task_of(cell) for cell in graded(nb)}) <= 12
     for cell in nb.cells:
         assert not cell.get("outputs"), "sources are committed without outputs"
         if cell.cell_type == "code" and marks(cell).get("grade"):
@@ -173,12 +125,12 @@ def test_messages_point_to_sections_that_exist(name):
 
 
 def test_each_set_keeps_wrong_answers():
-    kept = {name for name, _ in WRONG.values()}
+    kept = set(WRONG.values())
     assert set(SETS) - SLOW <= kept
 
 
 def test_well_known_mistakes_are_kept_as_wrong_answers():
-    said = "\n".join(text for _, text in WRONG.values())
+    said = {says for name in SETS for _, _, says in course_play.kept(name).values()}
     for mistake in (
         "argsort-once",
         "query-left-in",
@@ -190,7 +142,7 @@ def test_well_known_mistakes_are_kept_as_wrong_answers():
         "max-for-min",
         "batch-positives",
     ):
-        assert f"# says: {mistake}" in said, f"nobody makes the mistake {mistake}"
+        assert mistake in said, f"nobody makes the mistake {mistake}"
 
 
 # The checks themselves

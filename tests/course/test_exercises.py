@@ -1,0 +1,247 @@
+"""What the checks say, what a teacher is told to look at, what is stored for browsers, and the walls' own program:
+without nbgrader's grading, in a second.
+"""
+
+import contextlib
+import io
+import linecache
+import struct
+from fractions import Fraction
+
+import cells
+import honesty
+import nbformat
+import pytest
+import torch
+import walls
+
+from smoothap_nb import exercises
+
+SEE = ("01", "A rank is a count")
+
+
+def failing(function, *inputs, expect, **keywords) -> str:
+    with pytest.raises(exercises.CheckFailed) as caught, contextlib.redirect_stdout(io.StringIO()):
+        exercises.check(function, *inputs, expect=expect, see=SEE, **keywords)
+    return str(caught.value)
+
+
+def sorted_in_place(row):
+    row.sort()
+    return row
+
+
+@pytest.mark.parametrize(
+    "answer, inputs, want, words",
+    [
+        (lambda s: [2, 3], ([5, 6],), [1, 2], "ONE TOO MANY EVERYWHERE"),
+        (lambda s: [0, 1], ([5, 6],), [1, 2], "ONE TOO FEW EVERYWHERE"),
+        (lambda s: -s, (torch.tensor([1.0, 2.0]),), [1.0, 2.0], "THE SIGN TURNED"),
+        (lambda s: [3, 1, 2], ([0, 0, 0],), [2, 1, 3], "BACK TO FRONT"),
+        (lambda s: [3, 1, 2], ([0, 0, 0],), [1, 2, 3], "ANOTHER ORDER"),
+        (lambda s: torch.ones(1, 2), ([0, 0],), [1, 1], "THE RIGHT NUMBERS IN ANOTHER SHAPE"),
+        (lambda s: [[1, 3], [2, 4]], (2,), [[1, 2], [3, 4]], "TRANSPOSED"),
+        (lambda s: 2.0, ([0, 0],), [1.0, 3.0], "THE MEAN OF EVERYTHING"),
+        (lambda s: [6.0, 12.0, 3.0], ([1, 2, 3],), [2.0, 4.0, 1.0], "A SUM FOR A MEAN"),
+        (lambda s: 52.0, (0,), 0.52, "IN PERCENT"),
+        (lambda s: 0.25, (0,), 4.0, "UPSIDE DOWN"),
+        (lambda s: 0.4, (0,), 0.6, "ONE MINUS THE ANSWER"),
+        (lambda s: [1, 2], (0,), [1.5, 2.25], "ROUNDED DOWN"),
+        (lambda s: [2.25, 6.25], (0,), [1.5, 2.5], "A ROOT FORGOTTEN"),
+        (lambda s: [float("nan"), 1], (0,), [1, 1], "NaN"),
+        (lambda s: [2, 1, 2], ([0.5, 0.9, 0.5],), [3, 1, 3], "ONLY ITEMS WITH EQUAL SCORES"),
+        (sorted_in_place, ([3, 1, 2],), [2, 0, 1], "changed its input in place"),
+        (sorted_in_place, ([3, 1, 2],), [1, 2, 3], "sorted(x) in place of x.sort()"),
+        (lambda s: [torch.ones(2), torch.ones(3)], (0,), [1, 1], "a list of tensors"),
+        (lambda s: sorted_in_place, (0,), 1, "itself was returned"),
+        (lambda s: print(1), (0,), 1, "`print` shows a value, `return` gives it"),
+    ],
+)
+def test_common_mistakes_are_named_in_any_task(answer, inputs, want, words):
+    assert words in failing(answer, *inputs, expect=want)
+
+
+def test_a_mistake_of_the_task_goes_before_a_common_one():
+    told = failing(lambda s: [2, 3], [0, 0], expect=[1, 2], mistakes={"zero-based": [2, 3]})
+    assert "RANKS FROM THE WRONG START" in told and "ONE TOO MANY" not in told
+
+
+@pytest.mark.parametrize("answer", [[torch.tensor(1.0), torch.tensor(2.0)], (1, Fraction(2)), torch.tensor([1, 2])])
+def test_numbers_are_taken_in_any_form(answer):
+    with contextlib.redirect_stdout(io.StringIO()):
+        exercises.check(lambda: answer, expect=[1.0, 2.0], see=SEE, name="numbers", on="nothing")
+
+
+def test_the_students_own_line_is_shown():
+    code = "def third(x):\n    y = list(x)\n    return y[3]\n"
+    linecache.cache["a cell"] = (len(code), None, code.splitlines(keepends=True), "a cell")
+    space = {}
+    exec(compile(code, "a cell", "exec"), space)
+    told = failing(space["third"], [1, 2], expect=1)
+    assert "stopped with IndexError" in told and "line  return y[3]    (line 3 of its cell)" in told
+
+
+def test_an_answer_that_leaves_python_fails_its_check():
+    def leave():
+        raise SystemExit
+
+    assert "stopped with SystemExit" in failing(leave, expect=1, on="nothing")
+
+
+def test_a_word_is_no_object_that_equals_everything():
+    class Equal:
+        def __eq__(self, other):
+            return True
+
+        __hash__ = None
+
+    assert "another answer is right" in failing(Equal, expect="largest", on="nothing")
+    assert failing(Equal, expect=None, on="nothing") and failing(Equal, expect=True, on="nothing")
+
+
+@pytest.mark.parametrize(
+    "code, words, hold",
+    [
+        ("def check(*a, **k): pass", "the name of a check, check", False),
+        ("check_that = print", "the name of a check, check_that", False),
+        ("import math as check", "the name of a check, check", False),
+        ("import torch\ntorch.isclose = max", "replaces torch.isclose", True),
+        ("setattr(torch, 'isclose', max)", "replaces something in torch", True),
+        ("import sys\nsys._getframe(1).f_locals", "_getframe", True),
+        ("try:\n    f()\nexcept Exception as e:\n    e.__traceback__.tb_frame", "tb_frame", True),
+        ("getattr(sys, '_getframe')", "names _getframe", True),
+        ("get_ipython().input_transformers_post.append(f)", "input_transformers_post", True),
+        ("print(In[-1])", "history of inputs", True),
+        ("!cat /etc/passwd", "commands", True),
+        ("files = !ls", "commands", True),
+        ("%run other.py", "commands", True),
+        ("import ctypes", "C functions", True),
+        ("f.__globals__['check'] = 1", "__globals__", True),
+        ("sys.modules['torch']", "sys.modules", True),
+        ("exec('1')", "calls exec", False),
+        ("import inspect", "imports inspect", False),
+        ("class A:\n    def __eq__(self, o): return True", "equal to", False),
+        ("import os\nos._exit(0)", "os._exit", False),
+    ],
+)
+def test_what_a_cheat_does_is_named(code, words, hold):
+    said = honesty.found(code)
+    assert any(words in what and holds == hold for what, holds in said), said
+    assert bool(honesty.held(code)) == hold
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import torch, numpy as np\nx = torch.ones(3)\nx[0] = 2\nnp.random.seed(0)",
+        "class Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.tau = 1\n"
+        "    def forward(self, x): return x * self.tau",
+        "%matplotlib inline\nimport matplotlib.pyplot as plt\nplt.rcParams['figure.dpi'] = 90",
+        "torch.backends.cudnn.deterministic = True\ntorch.manual_seed(1)",
+        "from smoothap_nb.exercises import check, check_that",
+        "In = 3\nprint(In)",
+        "%%time\nranks = [1]",
+        "def broken(:",
+    ],
+)
+def test_an_honest_cell_is_left_alone(code):
+    assert honesty.found(code) == []
+
+
+def test_every_reference_solution_and_kept_answer_is_honest(root):
+    for path in sorted((root / "course" / "source").glob("set*/set*.ipynb")):
+        for cell in nbformat.read(path, as_version=4).cells:
+            if cell.metadata.get("nbgrader", {}).get("solution") and cell.cell_type == "code":
+                assert honesty.found(cell.source) == [], f"{path.stem}: {cell.metadata.nbgrader.grade_id}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<script>a</script>",
+        "<iframe srcdoc='<script>a</script>'></iframe>",
+        "[x](javascript:a)",
+        "[x](JAVA&#115;cript:a)",
+        "<img src=x onerror=a>",
+        "![x](javascript:a)",
+        "<javascript:a>",
+        "[x][1]\n\n[1]: javascript:a",
+        "<div>\n\n[x](javascript:a)\n\n</div>",
+        "&#91;x](javascript:a)",
+        "`[x](javascript:a)`",
+        "<a href='data:text/html,a'>x</a>",
+        "<form action='http://a'><input></form>",
+        "<svg><animate onbegin=a></svg>",
+        "<style>*{}</style>",
+        "<base href='//a'>",
+        r"$\href{javascript:a}{x}$",
+        r"$\require{html}\class{a}{x}$",
+        "<a href='vbscript:a'>x</a>",
+        "<object data='a'></object>",
+    ],
+)
+def test_what_is_stored_for_browsers_runs_nothing(text):
+    from nbconvert.filters.markdown_mistune import markdown2html_mistune
+
+    stored = cells.harmless(text)
+    for page in (stored, markdown2html_mistune(stored), markdown2html_mistune(markdown2html_mistune(stored))):
+        tags = [t.lower() for t in __import__("re").findall(r"<[^>]+>", page)]
+        assert not [
+            t
+            for t in tags
+            if any(
+                bad in t
+                for bad in (
+                    "script",
+                    "iframe",
+                    "svg",
+                    "style",
+                    "onerror",
+                    "javascript",
+                    "data:",
+                    "<form",
+                    "<base",
+                    "<object",
+                    "vbscript",
+                )
+            )
+        ], page
+    assert "\\href{" not in stored and "\\require{" not in stored
+
+
+def test_ordinary_markdown_stays_readable():
+    stored = cells.harmless(
+        "# Why\n\nBecause $a_i < b$ and **so**.\n\n- one\n- two\n\n```python\nx = [1]\n\ny = `2`\n```\n\n[here](https://a.org)"
+    )
+    for words in ("Why", "$a_i &lt; b$", "<strong>so</strong>", "<li>", 'href="https://a.org"', "&#91;", "&#96;"):
+        assert words in stored, stored
+    assert "\n\n" not in stored
+
+
+@pytest.mark.parametrize("machine, clone", [("x86_64", 56), ("aarch64", 220)])
+def test_the_filter_answers_as_listed(machine, clone):
+    "The program, run here by hand: what it says to each call."
+    audit, column, _ = walls.MACHINES[machine]
+    program = list(struct.iter_unpack("=HBBI", walls.kernel_filter(machine)))
+
+    def answer(number, first=0, architecture=audit):
+        data, at, value = {0: number, 4: architecture, 16: first}, 0, 0
+        while True:
+            code, yes, no, k = program[at]
+            at += 1
+            if code == 0x20:
+                value = data[k]
+            elif code == 0x06:
+                return k
+            else:
+                holds = {0x15: value == k, 0x35: value >= k, 0x45: bool(value & k)}[code]
+                at += yes if holds else no
+
+    assert all(answer(numbers[column]) == walls.REFUSE for numbers in walls.REFUSED.values())
+    assert answer(clone) == walls.ALLOW and answer(clone, 0x10000000) == answer(clone, 0x00020000) == walls.REFUSE
+    assert answer(435) == walls.ABSENT and answer(1) == answer(63) == walls.ALLOW and answer(1, 0, 1) == walls.KILL
+
+
+def test_an_unknown_processor_is_refused():
+    with pytest.raises(LookupError, match="riscv64"):
+        walls.kernel_filter("riscv64")

@@ -1,0 +1,94 @@
+"""Playing a problem set without nbgrader: the cells one after another, as a kernel would, with answers replaced by
+wrong ones.
+
+The tests use it, and `python tools/course.py values SET`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import linecache
+import re
+import tempfile
+from pathlib import Path
+
+KEPT = Path(__file__).resolve().parent.parent / "tests" / "course"
+
+
+def marks(cell) -> dict:
+    "nbgrader's marks of a cell."
+    return cell.metadata.get("nbgrader", {})
+
+
+def task_of(grade_id: str) -> str:
+    "The id of the visible checks that belong to a cell of checks."
+    return grade_id.partition("_more")[0].removesuffix("_edge")
+
+
+def play(nb) -> dict[str, str]:
+    "Run the cells, going on after errors; {grade_id: message} of the cells that failed."
+    import torch
+
+    torch.manual_seed(0)
+    failed, space = {}, {"__name__": "__main__"}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # what a set writes
+        for number, cell in enumerate(nb.cells):
+            if cell.cell_type != "code":
+                continue
+            name, lines = f"cell {number}", cell.source.splitlines(keepends=True)
+            linecache.cache[name] = (len(cell.source), None, lines, name)
+            try:
+                with contextlib.redirect_stdout(io.StringIO()):
+                    exec(compile(cell.source, name, "exec"), space)
+            except Exception as error:
+                failed[marks(cell).get("grade_id", name)] = str(error) or repr(error)
+    return failed
+
+
+def replaced(nb, answers: dict[str, str]):
+    """The notebook with some of its cells replaced.
+
+    Raises:
+        KeyError: a cell that the notebook does not have.
+    """
+    nb, answers = copy.deepcopy(nb), dict(answers)
+    for cell in nb.cells:
+        if marks(cell).get("grade_id") in answers:
+            cell.source = answers.pop(marks(cell)["grade_id"])
+    if answers:
+        raise KeyError(f"no such cells: {list(answers)}")
+    return nb
+
+
+def kept(name: str) -> dict[str, tuple[dict[str, str], set[str], str]]:
+    "The wrong answers that are kept for a set: {name: (cells, ids of the checks that fail, words of the message)}."
+    path, found = KEPT / f"{name}.kept.py", {}
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    for answer, body in re.findall(r"(?ms)^# answer: (\w+)\n(.*?)(?=^# answer: |\Z)", text):
+        parts = re.split(r"(?m)^# cell: *(\w+).*\n", body)[1:]
+        fails = re.search(r"(?m)^# fails: *([\w, ]+?)(?: {2,}.*)?$", body)[1]
+        says = re.search(r"(?m)^# says: *(.+?)(?: {2,}\(.*)?$", body)[1].strip()
+        found[answer] = dict(zip(parts[::2], parts[1::2])), {f.strip() for f in fails.split(",")}, says
+    return found
+
+
+def values(nb, name: str):
+    """What each kept wrong answer of a set is told: where a set was changed, the values that its messages must know.
+
+    Yields:
+        (answer, points that it gets, points there are, [(cell, its message)], whether the message is the expected one).
+    """
+    from smoothap_nb.exercises import MISTAKES
+
+    points = {
+        marks(c)["grade_id"]: marks(c)["points"] for c in nb.cells if c.cell_type == "code" and marks(c).get("grade")
+    }
+    for answer, (cells, _, says) in kept(name).items():
+        failed = play(replaced(nb, cells))
+        words = MISTAKES.get(says, says).split(":")[0]
+        tasks = {task_of(cell) for cell in failed}
+        knows = bool(failed) and all(any(words in m for c, m in failed.items() if task_of(c) == task) for task in tasks)
+        lost = sum(points.get(cell, 0) for cell in failed)
+        yield answer, sum(points.values()) - lost, sum(points.values()), list(failed.items()), knows
