@@ -19,6 +19,8 @@ from fractions import Fraction
 
 import torch
 
+from .pitfalls import PITFALLS
+
 LESSONS = {
     "01": "01_ranking",
     "02": "02_average_precision",
@@ -37,7 +39,7 @@ LESSONS = {
 }
 WHERE = "https://github.com/smoothap-nb/smoothap_nb/blob/main/nbs/{}.ipynb"
 
-MISTAKES = {  # what people do, in the words that they read when they did it
+MISTAKES = PITFALLS | {  # what people do, in the words that they read when they did it
     "argsort-once": "ARGSORT ONCE: argsort says which item stands at each place. You want the place at which each item "
     "stands, the inverse of that "
     "permutation: call argsort a second time on the result, or count who is ahead.",

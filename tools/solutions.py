@@ -40,16 +40,15 @@ def answers(path: Path) -> str:
                 name = re.search(r"^# (.+)$", cell.source, re.M)[1]
                 parts.append(
                     f"## {name}\n\n[The "
-                    f"set](https://github.com/smoothap-nb/smoothap_nb/blob/main/course/source/{path.stem}/{path.stem}.ipynb)"  # noqa: E501
+                    f"set]({path.stem}.md)"
                 )
             headings = re.findall(r"^##+ (.+)$", cell.source, re.M)
             if headings:
                 task = headings[-1]
         elif marks.get("solution"):
             heading, task = ([f"### {task}"] if task else []), ""
-            parts += heading + (
-                [cell.source.strip()] if cell.cell_type == "markdown" else [f"```python\n{code(cell.source)}\n```"]
-            )
+            answer = cell.source.strip() if cell.cell_type == "markdown" else f"```python\n{code(cell.source)}\n```"
+            parts += [*heading, f"<details><summary>One answer</summary>\n\n{answer}\n\n</details>"]
     return "\n\n".join(parts) + "\n"
 
 

@@ -25,7 +25,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 # their own tests look after them
-GENERATED = {"benchmarks.md", "reproduction.md", "solutions.md", "lesson_solutions.md"}
+SETS = {p.name for p in DOCS.glob("set[0-9]*.md")}
+GENERATED = {"benchmarks.md", "reproduction.md", "solutions.md", "lesson_solutions.md", "sets.md"} | SETS
 PAGES = sorted(DOCS.glob("*.md"))
 GUIDES = [p for p in PAGES if p.name not in GENERATED]
 FENCE = re.compile(r"(?:^<!-- test: (?P<note>[^\n]*?) -->\n)?^```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.S | re.M)

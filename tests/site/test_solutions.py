@@ -55,3 +55,21 @@ def test_every_exercise_of_a_lesson_is_answered(text):
     assert f"(../docs/lesson_solutions.md#{title.replace(' ', '-')})" in exercises, (
         f"lesson {number} does not lead to its answers"
     )
+
+
+def test_the_handout_is_made_from_the_source_notebooks_and_gives_nothing_away():
+    import course
+    import handout
+
+    assert handout.stale() == [], "run python tools/handout.py"
+    for path in sorted(solutions.SOURCE.glob("set*/set*.ipynb")):
+        for file in (ROOT / "docs" / "sets" / path.name, ROOT / "docs" / f"{path.stem}.md"):
+            lines = {line.strip(' \\n",') for line in file.read_text(encoding="utf-8").split("\n")}
+            given_away = [line for line in course.secrets(path.stem) if line in lines]
+            assert not given_away and "BEGIN" not in file.read_text(encoding="utf-8"), given_away[:3]
+
+
+def test_every_task_has_a_first_hint_that_asks():
+    for path in sorted(solutions.SOURCE.glob("set*/set*.ipynb")):
+        text = path.read_text(encoding="utf-8")
+        assert text.count("<summary>A first hint") == text.count("<summary>A second hint") >= 3, path.stem

@@ -1,0 +1,245 @@
+"""What goes wrong in the tasks of the problem sets, in the words that are read after a try that went wrong.
+
+A set's checks hold a short name and the value that a mistake gives; the words stand here, so that the cells of
+checks do not answer their task.
+"""
+
+PITFALLS = {
+    "1-beaten_share-1": (
+        "DIVIDED BY G: the ranks are right, but an item is no competitor of itself, so there are G - 1."
+    ),
+    "1-cautious_ranks-1": (
+        "POSITIVES AND NEGATIVES EXCHANGED: here a tied positive counts as ahead and a tied negative as "
+        "behind."
+    ),
+    "1-ranks_of_the_others-1": (
+        "THE QUERY LEFT IN, and ranked: its place in its own ranking should be 0, and the others move up by "
+        "one."
+    ),
+    "1-six_scores-1": "NO TIES AT ALL: both sums are 21.",
+    "1-six_scores-2": "ONE TIE OF THREE: it adds 3 to the sum. One more is missing.",
+    "1-six_scores_best-1": "the best item is tied, and is to stand alone.",
+    "2-precision_notes-1": (
+        "THE LIST UPSIDE DOWN: the precisions are right, but the best place comes first in the answer."
+    ),
+    "2-precision_notes-2": "PRECISION AT EVERY PLACE: only the places that hold a positive get a note.",
+    "2-precision_notes-3": "RECALL FOR PRECISION: divide by the places so far, not by the positives.",
+    "2-precision_notes-4": "THE FIND ITSELF NOT COUNTED: it is one of the positives so far.",
+    "2-discounted_ap-1": (
+        "DIVIDED BY THE NUMBER OF POSITIVES: here the weights do not sum to it, divide by their sum."
+    ),
+    "2-discounted_ap-2": (
+        "DISCOUNTED BY PLACE: the exponent counts the positives found so far, not the places walked."
+    ),
+    "2-discounted_ap-3": (
+        "THE EXPONENT OFF BY ONE, and the weights not divided out: the first positive has the weight 1."
+    ),
+    "2-discounted_ap-4": "NO DISCOUNT: this is plain AP.",
+    "2-weighted_ap-1": "DIVIDED BY THE NUMBER OF POSITIVES: here it is the weights that have to be divided out.",
+    "2-weighted_ap-2": "NO WEIGHTS: every positive counted alike.",
+    "2-weighted_ap-3": (
+        "WEIGHTS IN THE RANKS: an item ahead counts once, whatever it weighs; only the outer mean is "
+        "weighted."
+    ),
+    "2-weighted_ap-4": (
+        "ZERO FOR NO POSITIVES: a query without positives has no AP; 0 would count it as a failure."
+    ),
+    "2-other_cameras_map-1": (
+        "SAME CAMERA COUNTED AS NEGATIVE: these pictures are not negatives, they are not there at all."
+    ),
+    "2-other_cameras_map-2": (
+        "SAME CAMERA COUNTED AS POSITIVE: a picture of the same car by the same camera earns nothing."
+    ),
+    "2-other_cameras_map-3": (
+        "EVERY SAME CAMERA REMOVED: only pictures of the same car by the same camera vanish, other cars of "
+        "that camera stay as negatives."
+    ),
+    "2-other_cameras_map-4": (
+        "ZERO FOR NO POSITIVES: the car that is seen once has no AP; leave it out of the mean."
+    ),
+    "2-lowest_ap-1": (
+        "THE FIRST PLACE LOST: this is the lowest AP of all rows, but here the first place is known to be "
+        "right."
+    ),
+    "2-lowest_ap-2": (
+        "THE HITS NOT COUNTED: the precision at the k-th positive is k over its place, not 1 over its place."
+    ),
+    "2-two_rows-1": "ORDER OF THE ANSWER: the row with a positive at place 1 comes first.",
+    "2-two_rows_ap-1": "NO POSITIVES: two empty rows have the same AP, and say nothing.",
+    "3-leading_step-1": "THE LEAD THE WRONG WAY ROUND: a tie must count less than one half.",
+    "3-leading_step-2": (
+        "THE LEAD OUTSIDE THE TEMPERATURE: delta is a lead in score units and is divided by tau, too."
+    ),
+    "3-leading_step-3": "NaN: exp overflowed on the way. torch.sigmoid does not.",
+    "3-soft_places-1": (
+        "HALF FOR ITSELF: 0.5 + sum is right only for a step that is one half at zero. This step gives an "
+        "item compared with itself something else."
+    ),
+    "3-soft_places-2": "THE ONE FORGOTTEN: nobody ahead means place 1, not 0.",
+    "3-soft_places-3": "NO LEAD: delta is missing.",
+    "3-soft_places-4": "HALF FOR ITSELF: 0.5 + sum is right only for a step that is one half at zero.",
+    "3-two_temperatures-1": (
+        "TEMPERATURES EXCHANGED: the kind of the competitor (the column) decides, and positives get "
+        "tau_positive."
+    ),
+    "3-two_temperatures-2": (
+        "THE ITEM DECIDED, NOT ITS COMPETITOR: the temperature belongs to the kind of the column j."
+    ),
+    "3-two_temperatures-3": (
+        "ZERO FOR NO POSITIVES: the query without positives has no AP; leave it out of the mean."
+    ),
+    "3-two_temperatures-4": "NaN: a query without positives is 0 / 0; keep that out of the division.",
+    "3-reach-1": "THE SQUARE FORGOTTEN: the slope falls with the square of cosh.",
+    "3-reach-2": "HALF THE REACH: it is x / (2 tau) inside cosh.",
+    "3-reach-3": "THE LESSON'S BOUND: 0.5 is a share of the largest slope, not a slope.",
+    "3-largest_tau-1": "THE SMALLEST: the rule asks for the largest temperature that is close enough.",
+    "3-largest_tau-2": "THE FIRST THAT FITS: taus come in any order.",
+    "3-largest_tau-3": "THE LAST THAT FITS: taus come in any order.",
+    "3-largest_tau-4": "NOTHING FOUND: the query without positives makes the maximum NaN. Leave it out.",
+    "3-largest_tau-5": "MEAN FOR MAXIMUM: the worst query decides.",
+    "3-largest_tau-6": "STOPPED AT THE FIRST THAT FAILS: the error need not grow steadily, try all.",
+    "3-largest_tau-7": "THE ERROR WITHOUT ITS SIGN TAKEN OFF: Smooth-AP can be above AP and below it.",
+    "3-largest_tau-8": (
+        "STRICTLY BELOW: at most the limit means <=, an error that equals the limit is close enough."
+    ),
+    "3-two_pairs-1": (
+        "THE POSITIVE AHEAD: in both pairs the negative has to be ahead; the order in a pair is (positive, "
+        "negative)."
+    ),
+    "4-step_slope-1": "PI FORGOTTEN: the step climbs from 0 to 1, the arc tangent from -pi/2 to pi/2.",
+    "4-step_slope-2": "TAU WHERE IT DOES NOT BELONG: x is divided by tau inside the square, too.",
+    "4-step_slope-3": "THE SIGMOID'S SLOPE: G (1 - G) / tau belongs to the step of the lesson.",
+    "4-soft_counts-1": "NEGATIVES ALONE BELOW THE LINE: R counts everybody ahead, positives too.",
+    "4-soft_counts-2": "THE SIGMOID: the step of this set is an arc tangent.",
+    "4-weights-1": "THE MEAN FORGOTTEN: J is a mean over positives, 1 / |P| belongs to every weight.",
+    "4-weights-2": "THE GRADIENT OF -J: J is maximised, a negative asks to be pushed down.",
+    "4-weights-3": "THE LESSON'S OBJECTIVE: these are the weights of the mean of A / R, not of its logarithm.",
+    "4-push-1": "NOBODY PAYS: a raised competitor is a lowered item. Take the row sums from the positives.",
+    "4-push-2": "ONLY PAYING: the column sums are missing.",
+    "4-push-3": "PAID TWICE THE WRONG WAY: the row sums are subtracted, not added.",
+    "4-log_precision-1": "THE GRADIENT OF -J: J is to be maximised; whoever minimises takes -J later.",
+    "4-log_precision-2": (
+        "WHAT ARRIVES IS IGNORED: backward gets the derivative of everything above and has to multiply with "
+        "it."
+    ),
+    "4-through_the_length-1": (
+        "THE PROJECTION FORGOTTEN: a change along u changes nothing, that part of g has to go."
+    ),
+    "4-through_the_length-2": "THE LENGTH FORGOTTEN: a long u turns less than a short one; divide by its length.",
+    "4-through_the_length-3": "RHO FORGOTTEN: q is rho times as long, and so is its reaction.",
+    "4-through_the_length-4": "PROJECTED WITH q: (I - q q^T) is a projection only where q has length 1.",
+    "5-toy_ranks-1": (
+        "ARGSORT ONCE, and from 0: argsort says which item stands at each place. You want the place of each "
+        "item."
+    ),
+    "5-toy_value-1": "ranks of the farthest first: here the nearest item has rank 1.",
+    "5-toy_extreme-1": (
+        "the answer for scores. With distances the large numbers go to the large distances, and that makes "
+        "the sum large."
+    ),
+    "5-backward_rule-1": "DIVIDED BY n: that belongs to ranks divided by n. Whole ranks are asked for here.",
+    "5-percentiles-1": "ranks over n, the lesson's convention; a percentile is (rank - 1) / (n - 1).",
+    "5-percentiles-2": "whole ranks; a percentile is (rank - 1) / (n - 1).",
+    "5-first_lambda-1": "gain over gap. It must be gap over gain: a wider gap needs a larger lambda.",
+    "5-first_lambda-2": "the gap alone. An item with g = .2 gains only .2 lambda.",
+    "5-first_lambda-3": "the difference the wrong way round: the item behind has the larger distance.",
+    "5-first_lambda-4": (
+        "only items that gain. An item may also fall behind: what counts is the difference g_j - g_i, not the"
+        " sign of g_j."
+    ),
+    "5-to_percentiles-1": "the same lambda on both scales: it is not.",
+    "5-choose_lambda-1": "a lambda that is too small: at .5 only two of five items have a gradient.",
+    "5-choose_lambda-2": (
+        "the largest lambda. 4 reaches half of the items too, but the smallest such lambda was asked for."
+    ),
+    "5-choose_lambda-3": "more than the share. 1 reaches two of four items, which is at least half of them.",
+    "5-recall_cost-1": "W(r) = log(1 + r), the lesson's weight; here W(r) = sqrt(r).",
+    "5-recall_cost-2": "W(r) = r; here W(r) = sqrt(r).",
+    "5-recall_cost-3": (
+        "no margin, or half of it: positives move away by half of it AND negatives come nearer by half."
+    ),
+    "5-recall_cost-4": "twice the margin: the shift is half of it on either side.",
+    "5-recall_cost-5": "a query without positives, 0 / 0. It must be left out.",
+    "5-extended-1": "the newest list last. It comes first.",
+    "5-extended-2": "the oldest batch kept. A memory keeps the latest ones.",
+    "5-extended-3": "the first batches of the list, which are the oldest: the newest is the last.",
+    "5-extended-4": (
+        "rows stacked as further queries, which changes the average and nothing else; the list itself must "
+        "become longer."
+    ),
+    "5-extended-5": "no memory at all: keep = 1 asks for one older batch.",
+    "5-extended-6": "everything kept: keep = 1 asks for one older batch.",
+    "5-extended-7": "the positives of other batches, or in another order, than the distances.",
+    "5-extended-8": "the positives of the oldest batches.",
+    "5-extended-9": "an old batch that gets a gradient: its graph is gone or stale, so detach it.",
+    "5-extended-10": "everything detached: the newest batch needs its gradient.",
+    "5-extended-11": (
+        "the memory turned round in place: reverse() turns the list itself, reversed(batches) or [::-1] makes"
+        " another."
+    ),
+    "6-h_ranks_by_hand-1": "max for min: what two items have in common is the smaller of their worths.",
+    "6-h_ranks_by_hand-2": "the item's own worth left out: H-rank starts from rel(k).",
+    "6-h_ranks_by_hand-3": (
+        "the full worth of everybody ahead: an item shares only min(rel(k), rel(j)) with a more relevant one."
+    ),
+    "6-h_ranks_by_hand-4": (
+        "the ordinary rank among the positives: each competitor adds what it has in common with the item."
+    ),
+    "6-h_ranks_by_hand-5": "levels in place of worths: an item of level l is worth l * l.",
+    "6-h_ap_by_hand-1": "the mean over the four positives: H-AP divides by the total worth, 15.",
+    "6-h_ap_by_hand-2": "the H-AP of worth l instead of l * l.",
+    "6-level_sizes-1": (
+        "the query in its own level: it shares all levels with itself, and is no member of its own gallery."
+    ),
+    "6-level_sizes-2": "each column on its own: an image shares a level only if it shares all coarser ones.",
+    "6-level_sizes-3": "levels counted as 'at least': an image of level 3 was counted at levels 1 and 2 too.",
+    "6-steepest_needed-1": "the two sizes swapped: the crowded level is the one that needs help.",
+    "6-steepest_needed-2": "sizes swapped, then cut off at 0.",
+    "6-steepest_needed-3": "the logarithm of the levels forgotten: (2/1)^alpha = 5.",
+    "6-steepest_needed-4": "an alpha below 0: with a rare fine level alpha = 0 is enough.",
+    "6-steepest_needed-5": "an empty level that was asked for something: skip it and compare its neighbours.",
+    "6-strict_h_ap-1": "negatives that count once, the ordinary rank.",
+    "6-strict_h_ap-2": "the number of positives below the line: divide by the total relevance.",
+    "6-strict_h_ap-3": "a query without positives counted as 0: it has no H-AP.",
+    "6-upper-1": "a line that starts at 0: there the step drops from 1 to 0, below H.",
+    "6-upper-2": "a line with slope tau: the slope of exp(t / tau) at 0 is 1 / tau.",
+    "6-upper-3": "the exponential for t > 0 too: it was to continue straight on.",
+    "6-lower-1": "no cut at all: for t > 0.075 the line is above 1.",
+    "6-lower-2": "the upper branch for every t: below 0 the slope is 4.",
+    "6-violation-1": "the wrong side: a lower step may not exceed H.",
+    "6-violation-2": "the sign turned: 0 is a bound, more than 0 is a violation.",
+    "7-ap_of_the_whole-1": "the place itself: with one positive AP is one over its place.",
+    "7-ap_of_the_batch-1": "the AP of the expected place. The mean of 1/(1 + X) is not 1/(1 + mean of X).",
+    "7-ap_of_the_batch-2": "draws with replacement: the batch takes two different negatives.",
+    "7-ap_of_the_batch-3": (
+        "a mean over the three cases as if they were equally likely: four of the six pairs have one negative "
+        "ahead."
+    ),
+    "7-ap_of_the_batch-4": "the AP of the whole: in a batch some of the negatives ahead are simply absent.",
+    "7-expected_ap-1": "draws without replacement, the lesson's formula: here each negative may come twice.",
+    "7-expected_ap-2": "the AP of the whole gallery.",
+    "7-balanced_map-1": "a plain mean over all queries: average within each class first, then over the classes.",
+    "7-balanced_map-2": "the query left in, and with it the lone image of class 2, which finds itself.",
+    "7-balanced_map-3": "the lone image of class 2 counted as 0: it has nothing to find, leave it out.",
+    "7-balanced_map-4": "a query that has nothing to find, 0 / 0: leave class 2 out.",
+    "7-batch_bias-1": "the difference the wrong way round: the batch first, the whole is taken away.",
+    "7-batch_bias-2": (
+        "batches of two images: `classes` is the number of classes, and all their images come along."
+    ),
+    "7-batch_bias-3": "the mean over the batches alone: take away the value on everything.",
+    "7-draw_classes-1": "draws in proportion to the size: take its square root.",
+    "7-draw_classes-2": "uniform draws, whatever the size.",
+    "7-draw_classes-3": "draws in proportion to one over the square root.",
+    "7-draw_classes-4": "draws in proportion to the squared size.",
+    "8-multiply_adds-1": "the weights alone: each is used at every position.",
+    "8-multiply_adds-2": "one position too few on each side: the padding keeps the side.",
+    "8-multiply_adds-3": "the kernel's side where its area is needed.",
+    "8-multiply_adds-4": "the stride forgotten: the second layer sees four positions on a side, not seven.",
+    "8-multiply_adds-5": "the side rounded down: with stride 2 seven positions become four, not three.",
+    "8-training_cost-1": "the forward pass alone: the way back takes twice as many again.",
+    "8-training_cost-2": "the way back alone.",
+    "8-training_cost-3": "one image of each class: a batch holds classes times images.",
+    "8-gain-1": "the difference the wrong way round: the new one first.",
+    "8-gain-2": "a mean over characters: mAP is a mean over queries.",
+    "8-gain-3": "queries resampled one by one: the ten queries of a character are not ten independent witnesses.",
+}
