@@ -31,8 +31,8 @@ if not pathlib.Path("{file}").exists():
 OVERVIEW = """# The problem sets
 
 Each set changes the conventions of its lesson, so that nothing can be copied and everything has to be understood.
-Write into the cells, run the checks below: they say what went wrong, on which tiny input, and where to read. No account,
-no grading, nothing to hand in.
+Write into the cells and run the checks below: they say what went wrong, on which tiny input, and where to read. No
+account, no grading, nothing to hand in.
 
 | set | about | time | open |
 |---|---|---|---|
