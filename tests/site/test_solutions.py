@@ -73,3 +73,14 @@ def test_every_task_has_a_first_hint_that_asks():
     for path in sorted(solutions.SOURCE.glob("set*/set*.ipynb")):
         text = path.read_text(encoding="utf-8")
         assert text.count("<summary>A first hint") == text.count("<summary>A second hint") >= 3, path.stem
+
+
+SETS_OF_LESSONS = {"01": 1, "02": 2, "03": 3, "04": 4, "05": 5, "07": 6, "07b": 6, "12": 7, "13": 8, "14": 8}
+
+
+@pytest.mark.parametrize("lesson", SETS_OF_LESSONS)
+def test_a_lesson_leads_to_its_set_and_not_to_the_answers(lesson):
+    path, = (ROOT / "nbs").glob(f"{lesson}_*.ipynb")
+    text = "\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown")
+    name, = (p.stem for p in (ROOT / "docs" / "sets").glob(f"set{SETS_OF_LESSONS[lesson]}_*.ipynb"))
+    assert f"docs/sets/{name}.ipynb" in text and "course/source/" not in text
