@@ -76,7 +76,7 @@ def precision_recall(scores: Tensor, hits: Tensor, objects: int) -> tuple[Tensor
     found = hits[counted][scores[counted].argsort(descending=True, stable=True)].double().cumsum(0)
     return found / objects, found / torch.arange(1, len(found) + 1)
 
-
+# %% ../../nbs/31_detection.ipynb #868adf7c
 def interpolated_ap(recall: Tensor, precision: Tensor, points: str = "all") -> float:
     """Area under a curve of precision that never rises with recall (VOC's devkits of 2010 and of 2007).
 
@@ -129,7 +129,7 @@ def detection_ap(
             result[label - 1] = interpolated_ap(*precision_recall(scores, hits, objects), points)
     return result
 
-
+# %% ../../nbs/31_detection.ipynb #e920a1c3
 def class_hits(
     predictions: list[dict], targets: list[dict], label: int, iou: float = 0.5
 ) -> tuple[Tensor, Tensor, int]:
@@ -156,7 +156,7 @@ def class_targets(labels: Tensor, classes: int) -> Tensor:
     """
     return labels[:, None] == torch.arange(1, classes + 1, device=labels.device)
 
-
+# %% ../../nbs/31_detection.ipynb #d5739ed3
 def box_regression_loss(moves: Tensor, labels: Tensor, wanted: Tensor) -> Tensor:
     """Smooth L1 between the moves of the objects' boxes and the wanted ones, as torchvision has it, over the number
     of all boxes.

@@ -169,6 +169,7 @@ RESHAPED = [  # lessons that hold the limits of a lesson: 40 to 70 cells, short 
     "16_revisited",
     "18_large_batches",
     "30_captions",
+    "31_detection",
 ]
 
 
