@@ -92,6 +92,14 @@ def check_scores(scores: Tensor, validate: bool = False) -> Tensor:
     return check_finite("scores", scores, validate)
 
 
+def check_same_shape(name: str, values: Tensor, scores: Tensor) -> Tensor:
+    "Refuse lists that do not belong to the scores one by one."
+    if not isinstance(values, Tensor) or values.shape != scores.shape:
+        shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise ValueError(f"{name} has shape {shape}, the scores have {tuple(scores.shape)}: they must be equal")
+    return values
+
+
 def check_relevance(relevance: Tensor, scores: Tensor) -> Tensor:
     """Relevance that belongs to `scores`: bool, of the same shape and on the same device.
 

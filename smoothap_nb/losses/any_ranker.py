@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..checks import check_relevance, check_scores
+from ..checks import check_relevance, check_same_shape, check_scores
 from .base import RankingLoss
 from .sorters import SoDeepRanks
 from ..ranking import ranks
@@ -36,7 +36,8 @@ def spearman_loss(scores: Tensor, wanted: Tensor, ranker: Callable[[Tensor], Ten
     Raises:
         TypeError, ValueError: scores that do not fit.
     """
-    return (ranker(check_scores(scores)) - ranks(wanted) / wanted.shape[1]).square().mean(1)
+    exact = ranks(check_same_shape("wanted", wanted, check_scores(scores))) / scores.shape[1]
+    return (ranker(scores) - exact).square().mean(1)
 
 # %% ../../nbs/09b_any_ranker.ipynb #46f7b290
 def mean_rank_loss(scores: Tensor, relevance: Tensor, ranker: Callable[[Tensor], Tensor]) -> Tensor:
@@ -94,7 +95,7 @@ def ap_from_ranks(guessed: Tensor, relevance: Tensor) -> Tensor:
     Raises:
         TypeError, ValueError: a relevance that does not fit the ranks.
     """
-    relevance, size = check_relevance(relevance, guessed), guessed.shape[1]
+    relevance, size = check_relevance(relevance, check_scores(guessed)), guessed.shape[1]
     last = guessed.detach().max() + 1
     among = ranks(-guessed.detach().masked_fill(~relevance, last))  # negatives behind all positives
     precision = (among / (size * guessed).clamp(min=1)).clamp(max=1)

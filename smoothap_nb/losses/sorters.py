@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_count, check_scores
+from ..checks import check_count, check_positive, check_same_shape, check_scores
 from .weights import read_weights, write_weights
 from ..ranking import ranks
 
@@ -202,7 +202,13 @@ def train_sorter(
 
     Yields:
         step (from 1) and its loss: the mean distance between guessed and exact rank, as a share of the list's length.
+
+    Raises:
+        ValueError: lengths in the wrong order, no seconds, no lists in a batch, a negative rate.
     """
+    if not 1 <= lengths[0] <= lengths[1]:
+        raise ValueError(f"lengths must be the shortest and the longest list, from 1 on, got {lengths!r}")
+    check_positive("seconds", seconds)
     generator, began, step, done = torch.Generator().manual_seed(seed), time.process_time(), 0, 0.0
     optimizer = torch.optim.Adam(sorter.parameters(), lr)
     while done < 1:
@@ -227,10 +233,15 @@ def spearman(first: Tensor, second: Tensor) -> Tensor:
 
     Returns:
         (Q,) in [-1, 1]; NaN where a list is one single value.
+
+    Raises:
+        TypeError, ValueError: lists that do not fit, or of two shapes.
     """
     centred = [
         places - places.mean(1, keepdim=True)
-        for places in (ranks(each, ties="average").double() for each in (first, second))
+        for places in (
+            ranks(each, ties="average").double() for each in (first, check_same_shape("second", second, first))
+        )
     ]
     length = (centred[0].square().sum(1) * centred[1].square().sum(1)).sqrt()
     return (centred[0] * centred[1]).sum(1) / length
