@@ -23,7 +23,7 @@ def _shift(x: Tensor, bits: int) -> Tensor:
     "Shift int64 right, zeros coming in."
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
-
+# %% ../../nbs/10b_distortions.ipynb #4a2e6881
 def _mix(x: Tensor) -> Tensor:
     "SplitMix64's finisher, int64 to int64."
     x = (x ^ _shift(x, 30)) * (0xBF58476D1CE4E5B9 - (1 << 64))
@@ -46,7 +46,7 @@ def distortion_keys(identity: Tensor, seed: int = 0, draw: int = 0) -> Tensor:
     state = _mix(_mix(state + _GOLDEN) + draw + _GOLDEN)
     return _mix(state + identity)
 
-
+# %% ../../nbs/10b_distortions.ipynb #5771a950
 def uniform(keys: Tensor, count: int) -> Tensor:
     "(B, count) numbers in [0, 1), float64, from (B,) keys."
     counters = torch.arange(1, count + 1, device=keys.device) * _GOLDEN
