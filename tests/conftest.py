@@ -5,6 +5,7 @@ import importlib
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +24,10 @@ ROOT = Path(__file__).resolve().parent.parent
 torch.set_num_threads(1)
 settings.register_profile("untimed", deadline=None)  # a busy machine must not fail a test
 settings.load_profile("untimed")
+# A run in the background, or under nohup, is started deaf to signals, and so are its children: the tests send some.
+for number, heard in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, heard)
 
 
 def pytest_configure(config):

@@ -168,7 +168,7 @@ def test_the_command_searches_a_folder(run, tmp_path):
         (("--text", "буква"), "no word of the caption"),
         ((), "name the picture to look for"),
         (("one.png", "--text", "a"), "not for both"),
-        (("--text", "a", "--sheet", "sheet.gif"), "must end in .png"),
+        (("--text", "a", "--sheet", "sheet.gif"), "name one that ends in .png"),
     ],
 )
 def test_the_command_names_what_is_wrong(run, words, message):
