@@ -220,6 +220,7 @@ def _process(rank, world, path, out):
         value = CrossModalLoss("smooth_ap", tau=0.1)(gather_rows(mine[0]), gather_rows(mine[1]), relevance)
         value.backward()
         torch.save((value.detach(), mine[0].grad / world, mine[1].grad / world), f"{out}.{rank}")
+        dist.barrier()  # torch 2.6 once left one of the two waiting for ever for the other
     finally:
         dist.destroy_process_group()
 
