@@ -4,6 +4,7 @@ typefaces (lesson 10)."""
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import unicodedata
 from pathlib import Path
@@ -23,6 +24,8 @@ from .interface import PictureSet, check_draw, class_sizes, places
 __all__ = [
     "FACES",
     "SPLITS",
+    "HALVES",
+    "half_of",
     "font_file",
     "draw_character",
     "shrink",
@@ -36,6 +39,20 @@ __all__ = [
 ]
 
 GLYPH_BATCH = Path(__file__).with_name("glyph_batch.safetensors")
+HALVES = ("pretext", "metric")  # of the training characters
+
+
+def half_of(character: str, halving: int = 0) -> str:
+    """The half of the training characters that a character belongs to: "pretext" or "metric".
+
+    A second hash of the code point, independent of the one that makes "train", "val" and "test".
+
+    Args:
+        character: one character.
+        halving: which way to halve, a whole number of at least 0; each is independent of the others.
+    """
+    digest = hashlib.sha256(f"glyphs halving {halving} {ord(character)}".encode()).digest()
+    return HALVES[digest[0] % 2]
 
 
 class Glyphs(PictureSet):
@@ -44,11 +61,13 @@ class Glyphs(PictureSet):
     Splits share no character (open set), and a character is in the same split on every machine.
 
     Args:
-        split: "train", "val" (carved out of the training characters), "test" or "all".
+        split: "train", "val" (carved out of the training characters), "test" or "all"; "pretext" and "metric" are
+            halves of "train", for a network that is trained on the one and studied on the other.
         size: side of the pictures in pixels, 16 to 128.
         strength: of the distortion, >= 0; see `distort`.
         seed: of the distortion, a whole number.
         root: folder of the cache; left out, see `data_root`.
+        halving: which way "train" is halved, a whole number of at least 0; it matters to "pretext" and "metric" alone.
 
     Attributes:
         images: (N, size, size) uint8, undistorted.
@@ -60,21 +79,26 @@ class Glyphs(PictureSet):
         draw: which distortion `dataset[i]` gives; 0, the one of evaluation.
 
     Raises:
-        TypeError, ValueError: an unknown split; a size, strength or seed that does not fit.
+        TypeError, ValueError: an unknown split; a size, strength, seed or halving that does not fit.
         NotADirectoryError: the root is a file.
     """
 
     level_names, classes_called = ("group", "family", "character"), "characters"
 
-    def __init__(self, split: str = "train", size: int = 32, strength: float = 1.0, seed: int = 0, root=None):
-        check_choice("split", split, SPLITS)
+    def __init__(
+        self, split: str = "train", size: int = 32, strength: float = 1.0, seed: int = 0, root=None, halving: int = 0
+    ):
+        check_choice("split", split, (*SPLITS, *HALVES))
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise TypeError(f"seed must be a whole number, got {seed!r}")
+        if isinstance(halving, bool) or not isinstance(halving, int) or halving < 0:
+            raise ValueError(f"halving must be a whole number of at least 0, got {halving!r}")
+        self.halving = halving
         self.name, self.split, self.draw = "glyphs", split, 0
         self.size, self.strength, self.seed, self.root = size, check_strength(strength), seed, root
         store = load_glyphs(size, root)
         table, codes = store.table, store.table["codes"]
-        chosen = torch.tensor([split in ("all", split_of(chr(code))) for code in codes])[store.character]
+        chosen = torch.tensor([self._holds(chr(code)) for code in codes])[store.character]
         self.images, character, face = store.images[chosen], store.character[chosen], store.face[chosen]
         self.labels = torch.tensor([table["group"], table["family"], list(range(len(codes)))]).T[character].contiguous()
         self.identity = torch.tensor(codes)[character] * 256 + face
@@ -83,6 +107,12 @@ class Glyphs(PictureSet):
         self.characters = [chr(codes[c]) for c in character.tolist()]
         self._captions = [self.character_names[c] for c in character.tolist()]
         self.faces = [list(FACES)[f] for f in face.tolist()]
+
+    def _holds(self, character: str) -> bool:
+        "Is the character in this split?"
+        if self.split in HALVES:
+            return split_of(character) == "train" and half_of(character, self.halving) == self.split
+        return self.split in ("all", split_of(character))
 
     def raw(self, indices, draw: int = 0) -> Tensor:
         """Several images at once, each distorted by (seed, what it is, draw) alone, on the device where they lie.
@@ -133,12 +163,14 @@ class Glyphs(PictureSet):
 
     def validation(self) -> Glyphs | None:
         "The validation characters of a training set, distorted as these are; None for the other splits."
-        return Glyphs("val", self.size, self.strength, self.seed, self.root) if self.split == "train" else None
+        trains = self.split in ("train", *HALVES)
+        return Glyphs("val", self.size, self.strength, self.seed, self.root) if trains else None
 
     def __repr__(self) -> str:
         counts = glyph_statistics(self)
         return (
-            f"Glyphs({self.split!r}, size={self.size}, strength={self.strength:g}, seed={self.seed}): "
+            f"Glyphs({self.split!r}, size={self.size}, strength={self.strength:g}, seed={self.seed}"
+            f"{f', halving={self.halving}' if self.split in HALVES else ''}): "
             f"{counts['images']:,} images of "
             f"{counts['character']:,} characters in {counts['family']} families and {counts['group']} groups"
         )
