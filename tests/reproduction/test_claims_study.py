@@ -1,0 +1,252 @@
+"The study of the papers' claims: its plan, what comes next, rows that survive, and a tiny study from start to end."
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from smoothap_nb.checks import ConfigError
+from smoothap_nb.reproduction.conduct import Study, character_values, conduct
+from smoothap_nb.reproduction.ledger import Ledger, only_one
+from smoothap_nb.reproduction.tracks import (
+    best_cell,
+    best_settings,
+    estimate,
+    grid_cells,
+    pieces,
+    plan_hash,
+    point_name,
+    read_plan,
+)
+
+HOME = str(Path(__file__).resolve().parents[2])
+
+
+def invented(plan: dict, tracks: str = "fe", score=lambda piece: 0.5) -> tuple[dict, list]:
+    "Rows of a whole study in which every piece has an invented value; and the pieces in the order they were done."
+    rows, done = {}, []
+    for _ in range(200):
+        todo = pieces(plan, rows, tracks)
+        if not todo:
+            return rows, done
+        for piece in todo:
+            rows[piece.name] = {"values": dict.fromkeys(plan["plan"]["metrics"], score(piece))}
+        done += todo
+    raise AssertionError("the study does not end")
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return read_plan()
+
+
+def test_the_plan_keeps_the_issues_minima(plan):
+    assert len(plan["methods"]) == 22
+    for method, entry in plan["methods"].items():
+        cells = grid_cells(plan, method)
+        assert len({i for i, _ in cells}) >= 4 and len({j for _, j in cells}) == 3, method
+        assert list(entry["axis"]) == sorted(entry["axis"])
+    assert len({len(grid_cells(plan, m)) for m in plan["methods"]}) == 1  # the same budget
+    assert len(plan["track-f"]["tune_seeds"]) == 2
+    networks = plan["networks"]["count"]
+    assert networks >= 2 and networks * len(plan["track-f"]["seeds"]) >= 10
+    assert len(plan["track-e"]["methods"]) == 4 and len(plan["track-e"]["networks"]) == 3
+    hours = estimate(plan)
+    assert hours["track F"] <= 1.2 and hours["ablations"] <= 0.55 and hours["track E"] <= 1.1
+
+
+def test_every_claim_names_rows_that_the_plan_makes(plan):
+    points = {point_name(plan, a, n) for a, e in plan["ablations"].items() for n in range(len(e["points"]))}
+    known = {f"main/{m}" for m in plan["methods"]} | points
+    for claim in plan["claims"]:
+        assert {p for step in claim["order"] for p in ([step] if isinstance(step, str) else step)} <= known
+        assert claim["metric"] in plan["plan"]["metrics"]
+
+
+def test_any_change_changes_the_hash(plan):
+    assert plan_hash(plan) == plan_hash(read_plan()) and len(plan_hash(plan)) == 16
+    assert plan_hash(read_plan({"track-f": {"steps": 799}})) != plan_hash(plan)
+
+
+def test_a_study_ends_and_holds_what_was_promised(plan):
+    rows, done = invented(plan)
+    assert len({p.name for p in done}) == len(done) == len(rows)
+    for method in plan["methods"]:
+        mine = [p for p in done if p.kind == "main" and p.method == method]
+        assert len(mine) == 12 and len({(p.network, p.seed) for p in mine}) == 12
+        assert len({p.settings for p in mine}) == 1 and {p.split for p in mine} == {"test"}
+        assert {p.split for p in done if p.method == method and p.kind in ("tune", "length", "retune")} <= {"val"}
+    for name, entry in plan["ablations"].items():
+        for number in range(len(entry["points"])):
+            point = point_name(plan, name, number)
+            assert sum(p.name.startswith(f"{point}/net") for p in done) >= 5
+            assert sum(p.name.startswith(f"retune/{point}/rate") for p in done) == 3
+    assert sum(p.kind == "e-main" for p in done) == 12
+
+
+def test_a_grid_whose_best_lies_on_its_edge_is_widened(plan):
+    rate = lambda p: dict(p.settings)["rate"]
+    top = lambda p: rate(p) + 10 * dict(p.settings).get("loss.tau", 0) if p.kind == "tune" else 0.5
+    rows, _ = invented(plan, "f", top)  # larger is always better: up to the end of both axes
+    assert dict(best_settings(plan, rows, "smooth-ap")) == {"rate": 0.3, "loss.tau": 0.3}
+    assert best_cell(plan, rows, "smooth-ap")[1] == set()
+    inner = lambda p: -abs(np.log10(rate(p)) + 2.5) - abs(dict(p.settings).get("loss.tau", 0) - 0.01)
+    rows, done = invented(plan, "f", lambda p: inner(p) if p.kind == "tune" else 0.5)
+    assert dict(best_settings(plan, rows, "smooth-ap")) == {"rate": 3e-3, "loss.tau": 0.01}
+    assert sum(p.kind == "tune" and p.method == "smooth-ap" for p in done) == 24
+
+
+def test_a_failed_run_is_never_the_best(plan):
+    rows, _ = invented(plan, "f", lambda p: 0.5)
+    best = best_cell(plan, rows, "triplet")[0]
+    for seed in (0, 1):
+        rows[f"tune/triplet/{best[0]},{best[1]}/seed{seed}"] = {"values": {}, "failed": "the loss is nan at step 3"}
+    assert best_cell(plan, rows, "triplet")[0] != best
+
+
+# --- rows on the disk -----------------------------------------------------------------------------------------------
+
+
+def test_rows_of_another_plan_are_refused_and_so_is_damage(tmp_path):
+    Ledger(tmp_path / "rows.json", "a", tmp_path).add("one", {"values": {}})
+    with pytest.raises(ConfigError, match="was made by the plan a, and the plan is now b"):
+        Ledger(tmp_path / "rows.json", "b", tmp_path).rows()
+    (tmp_path / "rows.json").write_text('{"plan": "a", "rows": {')
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Ledger(tmp_path / "rows.json", "a", tmp_path).add("two", {})
+
+
+def _append(folder, worker):
+    ledger = Ledger(Path(folder) / "rows.json", "p", Path(folder) / "locks")
+    for n in range(15):
+        ledger.add(f"{worker}-{n}", {"n": n})
+
+
+def test_workers_that_append_at_once_lose_no_row(tmp_path):
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_append, args=(tmp_path, k)) for k in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    rows = Ledger(tmp_path / "rows.json", "p", tmp_path / "locks").rows()
+    assert set(rows) == {f"{k}-{n}" for k in range(3) for n in range(15)} and rows["0-3"] == {"n": 3, "plan": "p"}
+
+
+def test_a_piece_is_free_again_when_its_worker_is_killed(tmp_path):
+    code = (
+        f"import sys, time; sys.path.insert(0, {HOME!r}); from pathlib import Path\n"
+        "from smoothap_nb.reproduction.ledger import only_one\n"
+        f"with only_one(Path({str(tmp_path)!r}), 'piece') as mine:\n    print(mine, flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline().strip() == "True"
+    with only_one(tmp_path, "piece") as mine, only_one(tmp_path, "another") as other:
+        assert not mine and other
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    with only_one(tmp_path, "piece") as mine:
+        assert mine
+
+
+# --- a tiny study -----------------------------------------------------------------------------------------------------
+
+
+def tiny(methods=("smooth-ap", "softmax")) -> dict:
+    full = read_plan()
+    return {
+        "networks": {"count": 2, "steps": 2, "batch": 8, "characters": 12, "draws": 1, "checkpoint": 1},
+        "track-f": {"steps": 2, "classes": 3, "images": 2, "dim": 8, "warmup": 0, "rates": [1e-3, 3e-3, 1e-2],
+                    "first_rates": [1, 1], "tune_seeds": [0], "seeds": [0]},
+        "track-e": {"methods": ["softmax"], "networks": [0], "steps": 2, "network_rate": [0.1], "checkpoint": 1},
+        "methods": {m: full["methods"][m] | {"axis": full["methods"][m]["axis"][:2], "first": [0, 1]} for m in methods},
+        "ablations": {"tau": full["ablations"]["tau"] | {"points": [{"loss.tau": 0.1}]}}
+        if "smooth-ap" in methods else {},
+    }  # fmt: skip
+
+
+def test_a_tiny_study_runs_to_its_end_and_starts_again_for_nothing(tmp_path):
+    torch.set_num_threads(1)
+    study = Study(tmp_path / "results", tmp_path / "work", tiny())
+    said = []
+    assert study.work(say=said.append) == len(said) > 20
+    rows = study.rows()
+    assert pieces(study.plan, rows) == [] and study.work(say=said.append) == 0
+    row = rows["main/smooth-ap/net1/seed0"]
+    assert row["plan"] == study.hash and row["environment"]["commit"] and row["date"] and row["settings"]["rate"] > 0
+    labels = study.data("test").labels[:, -1]
+    values, counts = character_values(row, "mAP"), labels.unique(return_counts=True)[1].numpy()
+    assert (values * counts).sum() / counts.sum() == pytest.approx(row["values"]["mAP"], abs=0.003)
+    assert "e/softmax/net0/seed0" in rows and "tau/tau=0.1/net1" in rows
+    # the same piece gives the same numbers, a second network others
+    piece = next(p for p in pieces(study.plan, {k: v for k, v in rows.items() if not k.startswith("main/")})
+                 if p.name == "main/smooth-ap/net1/seed0")  # fmt: skip
+    assert study.do(piece)["values"] == row["values"] != rows["main/smooth-ap/net0/seed0"]["values"]
+
+
+def test_a_network_that_was_lost_is_not_taken_for_another(tmp_path):
+    torch.set_num_threads(1)
+    study = Study(tmp_path / "results", tmp_path / "work", tiny(("softmax",)))
+    study.ledgers["f"].add("pretext/net0", {"weights": "of another", "values": {}})
+    with pytest.raises(ConfigError, match="made with pretext network 0 of fingerprint of another"):
+        study.features(0)
+
+
+def test_a_pretext_network_goes_on_where_it_was_killed(tmp_path, monkeypatch):
+    from smoothap_nb.reproduction import pretext
+
+    torch.set_num_threads(1)
+    plan, seen = read_plan(tiny(("softmax",))), []
+    whole = pretext.fingerprint(pretext.load_pretext(plan, 0, tmp_path / "a"))
+    save = pretext.save_checkpoint
+
+    def then_die(folder, step, *rest, **more):
+        save(folder, step, *rest, **more)
+        seen.append(step)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pretext, "save_checkpoint", then_die)
+    with pytest.raises(KeyboardInterrupt):
+        pretext.train_pretext(plan, 0, tmp_path / "b")
+    monkeypatch.setattr(pretext, "save_checkpoint", save)
+    assert seen == [1] and pretext.fingerprint(pretext.load_pretext(plan, 0, tmp_path / "b")) == whole
+
+
+@pytest.mark.slow
+def test_every_loss_takes_part(tmp_path):
+    torch.set_num_threads(1)
+    changes = tiny(tuple(read_plan()["methods"]))
+    changes["ablations"] = {}
+    study = Study(tmp_path / "results", tmp_path / "work", changes)
+    study.work("f", say=lambda line: None)
+    rows = study.rows()
+    assert not [k for k, v in rows.items() if v.get("failed")]
+    assert {v["method"] for v in rows.values()} - {""} == set(study.plan["methods"])
+
+
+@pytest.mark.slow
+def test_two_workers_share_a_study_and_a_killed_one_costs_nothing(tmp_path):
+    given = {"results": str(tmp_path / "r"), "workers": 2, "folder": str(tmp_path / "w"), "changes": tiny()}
+    code = "import json; from smoothap_nb.reproduction.conduct import conduct; conduct(**json.loads("
+    code += f"{json.dumps(given)!r}))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": HOME}, start_new_session=True,
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    path = tmp_path / "r" / "claims-track-f.json"
+    while not path.exists() and process.poll() is None:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    before = json.loads(path.read_text())["rows"]
+    rows = conduct(**given, say=lambda line: None)
+    assert {k: rows[k] for k in before} == before
+    assert pieces(read_plan(given["changes"]), rows) == []
