@@ -124,10 +124,17 @@ from .data.town import load_town as load_town
 from .retrieval.features import local_features as local_features
 from .retrieval.features import Codebook as Codebook
 from .retrieval.asmk import ASMKIndex as ASMKIndex
+from .retrieval.local import vlad as vlad
+from .retrieval.local import verify as verify
+from .retrieval.local import hamming_query_expansion as hamming_query_expansion
+from .retrieval.local import diffuse as diffuse
+from .retrieval.netvlad import NetVLAD as NetVLAD
 from .retrieval.descriptors import extract_descriptors as extract_descriptors
 from .retrieval.descriptors import gem_pool as gem_pool
 from .retrieval.descriptors import mac_pool as mac_pool
 from .retrieval.descriptors import rmac_pool as rmac_pool
+from .retrieval.descriptors import spoc_pool as spoc_pool
+from .retrieval.descriptors import crow_pool as crow_pool
 from .retrieval.descriptors import learn_whitening as learn_whitening
 from .retrieval.descriptors import query_expansion as query_expansion
 from .reproduction.recipes import registry as registry

@@ -20,7 +20,10 @@ def search(
             help="The folder of pictures to look in, with its subfolders; with --text held-out glyphs when left out."
         ),
     ] = None,
-    run: Annotated[Path, typer.Option(help="The run whose network compares the pictures.")] = ...,
+    run: Annotated[Optional[Path], typer.Option(help="The run whose network compares the pictures.")] = None,
+    local: Annotated[
+        bool, typer.Option("--local", help="Compare by local features and their arrangement: no run is needed.")
+    ] = False,
     text: Annotated[
         str, typer.Option(help="Words to look for instead of a picture; the run is one of `smoothap captions`.")
     ] = "",
@@ -31,6 +34,10 @@ def search(
     "Query by example on your own pictures, or by words: print the ranking, write a contact sheet."
     if sheet.suffix.lower() != ".png" or sheet.is_dir():  # before torch is loaded and pictures are embedded
         raise ValueError(f"--sheet writes a PNG file: name one that ends in .png, got {sheet}")
+    if local and (text or run is not None):
+        raise ValueError("--local compares pictures by local features: leave out --run and --text")
+    if run is None and not local:
+        raise ValueError("name the run whose network compares (--run FOLDER), or compare by local features (--local)")
     if text:
         from .captions import search_text
 
@@ -44,6 +51,14 @@ def search(
         )
     from ..files import data_root
     from ..retrieval.by_example import contact_sheet
+
+    if local:
+        from ..retrieval.by_features import search_local
+
+        found = search_local(image, gallery, k=k, cache=data_root() / "features", progress=not quiet)
+        for place, hit in enumerate(found, 1):
+            say(f"{place:>4}  {hit.inliers:>4} points agree  {hit.score:.4f}  {hit.path}")
+        return say(f"contact sheet: {contact_sheet(image, found, sheet)}")
     from ..retrieval.by_example import search as look
     from ..train.runs import load_run
 

@@ -46,7 +46,7 @@ class TownSize:
 SIZES = {
     "full": TownSize(70, 10, 150, 4, 60, 3),
     "small": TownSize(24, 10, 50, 4, 20, 3),  # a third: for continuous integration
-    "mini": TownSize(10, 10, 24, 2, 16, 3),  # for the lesson and quick tests
+    "mini": TownSize(8, 8, 16, 2, 12, 3),  # for the lesson and quick tests
 }
 
 

@@ -51,6 +51,57 @@ def gem_pool(maps: Tensor, p: float = 3.0, eps: float = 1e-6) -> Tensor:
     return (maps / top).pow(p).mean((2, 3)).pow(1 / p) * top[:, :, 0, 0]
 
 
+def spoc_pool(maps: Tensor, centre: bool = False) -> Tensor:
+    """Sum of each feature over the map (Babenko and Lempitsky 2015).
+
+    Args:
+        maps: (B, C, h, w).
+        centre: weigh places by a Gaussian about the middle, a third of the way to the nearest edge wide (their centre
+            prior).
+
+    Returns:
+        (B, C).
+
+    Raises:
+        ValueError: maps that are not (B, C, h, w) with h and w above 0.
+    """
+    maps = _check_maps(maps)
+    if not centre:
+        return maps.sum((2, 3))
+    h, w = maps.shape[2:]
+    y, x = (torch.arange(n, dtype=maps.dtype, device=maps.device) - (n - 1) / 2 for n in (h, w))
+    far = (y[:, None] ** 2 + x**2) / (min(h, w) / 2 / 3) ** 2
+    return (maps * (-far / 2).exp()).sum((2, 3))
+
+
+def crow_pool(maps: Tensor, a: float = 2.0, b: float = 2.0) -> Tensor:
+    """Cross-dimensional weights before the sum (Kalantidis, Mellina and Osindero 2016).
+
+    A place weighs as much as its features add up to, a feature as much as it is rare.
+
+    Args:
+        maps: (B, C, h, w), at least 0 (after a ReLU).
+        a: norm that the spatial weights are divided by, > 0.
+        b: root of the normalised spatial weights, > 0.
+
+    Returns:
+        (B, C).
+
+    Raises:
+        ValueError: maps that are not (B, C, h, w) with h and w above 0, a or b that is not above 0.
+    """
+    check_positive("a", a)
+    check_positive("b", b)
+    maps = _check_maps(maps)
+    places = maps.sum(1, keepdim=True).clamp(min=0)
+    places = (places / places.pow(a).sum((2, 3), keepdim=True).pow(1 / a).clamp(min=1e-12)).pow(1 / b)
+    shares = (maps > 0).to(maps.dtype).mean((2, 3))  # how often a feature answers
+    eps = 1e-6
+    rare = ((eps + shares.sum(1, keepdim=True)) / (eps + shares)).log()
+    # a feature that never answers has the greatest weight, and a sum of 0
+    return (maps * places).sum((2, 3)) * rare
+
+
 def rmac_pool(maps: Tensor, levels: int = 3, whitening: Callable | None = None) -> Tensor:
     """Sum of the regions' MACs, each of length 1 (Tolias, Sicre and Jégou 2016).
 

@@ -5,18 +5,22 @@ faiss). Both packages come with the extra `local` and are asked for at the first
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from smoothap_nb.checks import check_count
+from smoothap_nb.checks import check_count, check_number
 from smoothap_nb.extras import need
+from smoothap_nb.files import write_atomic
 
-__all__ = ["LocalFeatures", "Codebook", "local_features", "to_grey", "pack_signs", "hamming"]
+__all__ = ["LocalFeatures", "Codebook", "local_features", "features_of", "from_raw", "to_grey", "pack_signs", "hamming",
+           "tentative_pairs", "as_list"]
 
 WIDTH = 128  # numbers of a SIFT descriptor
 
@@ -100,10 +104,15 @@ def local_features(image, limit: int = 700, *, upright: bool = True, contrast: f
         ImportError: OpenCV is missing; the message names the extra.
         TypeError, ValueError: no picture; a limit below 1.
     """
+    return from_raw(*_detect(image, limit, upright, contrast))
+
+
+def _detect(image, limit: int, upright: bool, contrast: float):
+    "Raw descriptors (n, 128) uint8, points, scales, and the picture's size."
     limit, grey = check_count("limit", limit), to_grey(image)
     size = (grey.shape[1], grey.shape[0])
     if min(size) < 16:
-        return _none(size)
+        return _nothing(size)
     cv2 = need("cv2", "local_features")
     sift = cv2.SIFT_create(contrastThreshold=contrast)
     found = sorted(sift.detect(grey, None), key=lambda k: (-k.response, k.pt, k.size))
@@ -112,18 +121,102 @@ def local_features(image, limit: int = 700, *, upright: bool = True, contrast: f
         found = list({(k.pt, k.size): k for k in reversed(found)}.values())[::-1]
         for keypoint in found:
             keypoint.angle = 0.0
-    found, descriptors = sift.compute(grey, found[:limit])
+    found, raw = sift.compute(grey, found[:limit])
     if not len(found):
-        return _none(size)
-    descriptors = np.sqrt(descriptors / np.maximum(descriptors.sum(1, keepdims=True), 1e-12)).astype(np.float32)
+        return _nothing(size)
     points = np.array([k.pt for k in found], np.float32)
-    return LocalFeatures(descriptors, points, np.array([k.size for k in found], np.float32), size)
+    return raw.astype(np.uint8), points, np.array([k.size for k in found], np.float32), size
 
 
-def _none(size: tuple[int, int]) -> LocalFeatures:
-    return LocalFeatures(
-        np.zeros((0, WIDTH), np.float32), np.zeros((0, 2), np.float32), np.zeros(0, np.float32), size
-    )
+def from_raw(raw: np.ndarray, points: np.ndarray, scales: np.ndarray, size) -> LocalFeatures:
+    "SIFT descriptors (n, 128) uint8 become RootSIFT: the square root of their shares."
+    shares = raw / np.maximum(raw.sum(1, keepdims=True, dtype=np.float32), 1)
+    return LocalFeatures(np.sqrt(shares).astype(np.float32), points, scales, (int(size[0]), int(size[1])))
+
+
+def _nothing(size: tuple[int, int]):
+    return np.zeros((0, WIDTH), np.uint8), np.zeros((0, 2), np.float32), np.zeros(0, np.float32), size
+
+
+def features_of(pictures: Sequence, limit: int = 700, cache=None, shard: int = 1000, *, upright: bool = True,
+                contrast: float = 0.01, side: int | None = None, progress: bool = False) -> list[LocalFeatures]:
+    """Local features of many pictures, kept on disk between calls.
+
+    Args:
+        pictures: paths, or (path, box) for a part of a picture, box = (left, top, right, bottom).
+        limit, upright, contrast: as for `local_features`.
+        cache: a folder; nothing is kept when left out. About 100 kB for a picture with 700 features.
+        shard: pictures in one file of the cache; a shard is made anew when one of its pictures has changed.
+        side: longer side to which whole pictures are reduced first; as they are when left out.
+        progress: show a bar.
+
+    Returns:
+        one `LocalFeatures` per picture, in order.
+
+    Raises:
+        ImportError, ValueError, FileNotFoundError: as for `local_features`; a damaged shard is made anew.
+    """
+    todo = [(p, None) if isinstance(p, (str, os.PathLike)) else p for p in pictures]
+    parts = [todo[i : i + check_count("shard", shard)] for i in range(0, len(todo), shard)]
+    if progress:
+        from tqdm.auto import tqdm
+
+        parts = tqdm(parts, desc="local features", unit="shard")
+    out = []
+    for part in parts:
+        keys = [[str(p), os.stat(p).st_size, os.stat(p).st_mtime_ns, b and list(b)] for p, b in part]
+        name = hashlib.sha256(json.dumps([_SHARD, keys, limit, upright, contrast, side]).encode()).hexdigest()[:24]
+        path = None if cache is None else Path(cache) / f"features-{name}.safetensors"
+        raw = _read_shard(path, len(part))
+        if raw is None:
+            raw = [_detect(_cut(p, b, side), limit, upright, contrast) for p, b in part]
+            _write_shard(path, raw)
+        out += [from_raw(*r) for r in raw]
+    return out
+
+
+_SHARD = 1  # version of a shard's content
+
+
+def _cut(path, box, side: int | None):
+    "A picture, reduced where that is asked for, or the part of it in a box, as the revisited protocol reads it."
+    if box is None and side is None:
+        return path
+    if box is None:
+        from smoothap_nb.images import open_rgb
+
+        with open_rgb(path) as picture:
+            picture.thumbnail((side, side))
+            return picture.copy()
+    from smoothap_nb.data.revisited_files import read_image
+
+    return read_image(path, bbx=box)
+
+
+def _write_shard(path: Path | None, raw: list) -> None:
+    if path is not None:
+        from safetensors.numpy import save
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        joined = {n: np.concatenate([r[i] for r in raw]) for i, n in enumerate(("raw", "points", "scales"))}
+        sizes = np.array([r[3] for r in raw], np.int64)
+        write_atomic(path, save(joined | {"sizes": sizes, "counts": np.array([len(r[0]) for r in raw], np.int64)}))
+
+
+def _read_shard(path: Path | None, pictures: int) -> list | None:
+    "What `_write_shard` wrote; None where there is nothing whole."
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        content = load(path.read_bytes()) if path is not None and path.is_file() else None
+        if content is None or len(content["counts"]) != pictures or content["counts"].sum() != len(content["raw"]):
+            return None
+        edges = content["counts"].cumsum()[:-1]
+        parts = [np.split(content[name], edges) for name in ("raw", "points", "scales")]
+        return list(zip(*parts, map(tuple, content["sizes"].tolist())))
+    except (SafetensorError, KeyError, OSError):
+        return None
 
 
 def pack_signs(vectors: np.ndarray) -> np.ndarray:
@@ -136,7 +229,37 @@ _BITS = np.array([bin(i).count("1") for i in range(256)], np.uint8)
 
 def hamming(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     "Number of bits in which codes (n, 2) and (n, 2) differ: (n,)."
-    return _BITS[np.bitwise_xor(a, b).view(np.uint8).reshape(len(a), -1)].sum(1, dtype=np.int64)
+    return _BITS[np.bitwise_xor(a, b).view(np.uint8).reshape(len(a), WIDTH // 8)].sum(1, dtype=np.int64)
+
+
+def tentative_pairs(query: LocalFeatures, candidate: LocalFeatures, bits: int = 52, most: int = 400) -> np.ndarray:
+    """Features of two pictures that may show the same point: one word, codes that differ in few bits.
+
+    Args:
+        query, candidate: with words and codes, as `Codebook.describe` gives them.
+        bits: how many of 128 may differ, 0 to 128.
+        most: how many pairs to keep, the closest.
+
+    Returns:
+        (m, 2) rows of the query and of the candidate, the closest first.
+
+    Raises:
+        ValueError: features without words, bits out of range.
+    """
+    if query.words is None or candidate.words is None:
+        raise ValueError("these features carry no words: call codebook.describe(features) first")
+    if not 0 <= check_number("bits", bits) <= 128:
+        raise ValueError(f"bits must lie in 0 ... 128, got {bits}")
+    order = np.argsort(candidate.words, kind="stable")
+    first = np.searchsorted(candidate.words[order], query.words, side="left")
+    count = np.searchsorted(candidate.words[order], query.words, side="right") - first
+    left = np.repeat(np.arange(len(query)), count)
+    within = np.arange(count.sum()) - np.repeat(count.cumsum() - count, count)
+    right = order[np.repeat(first, count) + within]
+    differ = hamming(query.codes[left], candidate.codes[right])
+    keep = np.argsort(differ, kind="stable")[: check_count("most", most)]
+    keep = keep[differ[keep] <= bits]
+    return np.stack([left[keep], right[keep]], 1)
 
 
 class Codebook:

@@ -1,0 +1,78 @@
+"The study of systems on Town: in a tiny form, and the order of methods on a town that neither lesson nor table used."
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from smoothap_nb.data.town import DRAWING, SIZES, TownSize, load_town
+from smoothap_nb.retrieval import town_study
+from smoothap_nb.retrieval.town_network import global_scores, town_descriptors
+
+STORED = Path(__file__).resolve().parents[2] / "docs" / "results" / "town.json"
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setitem(SIZES, "tiny", TownSize(3, 3, 2, 1, 3, 3))
+    monkeypatch.setattr(town_study, "GRIDS", {
+        "words": (64, 32), "vlad_words": (4,), "least": (5,), "hqe": (20,), "average": (2,), "alpha": ((2, 3.0),),
+        "diffusion": ((3, 0.5, 3.0),), "mix": (0.5, 0.7),
+    })
+
+
+@pytest.mark.slow
+def test_a_study_is_stored_and_goes_on_where_it_was(tiny, tmp_path, monkeypatch):
+    run = lambda **k: town_study.run_study(tmp_path / "town.json", (0,), "tiny", "local", root=tmp_path, **k)  # noqa: E731
+    stored = run()
+    assert set(stored["towns"]) == {"100", "0"} and stored["settings"]["local"]["words"]["value"] in (64, 32)
+    assert stored == json.loads((tmp_path / "town.json").read_text())
+    for row in stored["towns"]["0"]["local"].values():
+        assert set(row) == {"alone", "with distractors"} and all(0 <= v["mAP"] <= 100 for v in row["alone"].values())
+    monkeypatch.setattr(town_study, "read_town", lambda *a: pytest.fail("measured again"))
+    assert run() == stored
+    with pytest.raises(ValueError, match="holds a study of other towns"):
+        town_study.run_study(tmp_path / "town.json", (0,), "mini", "local", root=tmp_path)
+
+
+def test_the_validation_town_judges_nothing(tmp_path):
+    with pytest.raises(ValueError, match="validation town"):
+        town_study.run_study(tmp_path / "town.json", (town_study.VALIDATION,), "mini")
+
+
+def test_mixed_scores_do_not_depend_on_units():
+    a, b = torch.rand(2, 3, 9)
+    assert torch.allclose(town_study.mixed(a, b, 0.3), town_study.mixed(5 * a + 2, b / 7, 0.3), atol=1e-6)
+    assert (town_study.mixed(a, b, 1.0).argsort() == a.argsort()).all()
+
+
+@pytest.mark.slow
+def test_a_network_is_described_in_every_way(tiny, tmp_path):
+    town = load_town("tiny", 1, root=tmp_path)
+    described = town_descriptors(town, seed=0, steps=2)
+    scores = global_scores(described, None, {"alpha": (2, 3.0), "diffusion": (3, 0.5, 3.0)})
+    assert {"MAC", "SPoC", "CroW", "R-MAC", "GeM", "GeM, whitened + αQE"} < set(scores)
+    assert all(s.shape == (3, 9 + 2) and torch.isfinite(s).all() for s in scores.values())
+
+
+def test_stored_results_say_where_they_come_from():
+    stored = json.loads(STORED.read_text(encoding="utf-8"))
+    assert stored["drawing"] == DRAWING and len(stored["towns"]) == 4
+    for seed, town in stored["towns"].items():
+        where = stored["environments"][f"{seed}, local"]
+        assert where["commit"] and where["hardware"] and where["date"] and where["torch"]
+        assert 25 <= town["local"]["rSIFT-ASMK*"]["with distractors"]["hard"]["mAP"] <= 50  # hard, and not hopeless
+
+
+@pytest.mark.slow
+def test_the_order_of_methods_on_another_town(tmp_path):
+    pack = town_study.read_town("small", 31, root=tmp_path)
+    settings = json.loads(STORED.read_text(encoding="utf-8"))["settings"]["local"]
+    rows = town_study.local_rows(pack, settings)
+    medium = {name: row["with distractors"]["medium"]["mAP"] for name, row in rows.items()}
+    assert medium["rSIFT-ASMK*"] > medium["rSIFT-SMK*"] > medium["rSIFT-VLAD"]
+    assert medium["rSIFT-ASMK* + SP"] > medium["rSIFT-ASMK*"]
+    for row in rows.values():
+        assert row["alone"]["hard"]["mAP"] < row["alone"]["medium"]["mAP"]
+        assert row["with distractors"]["medium"]["mAP"] < row["alone"]["medium"]["mAP"]
