@@ -344,6 +344,36 @@ def grading(page) -> str:
     )
 
 
+def first_bottleneck(page: Path) -> str:
+    "What bounds Smooth-AP on Stanford Online Products at batch 384: reading or the card, by the model of `--show`."
+    from smoothap_nb import reproduction as rp
+
+    entry, numbers = rp.find_entry("sop/smooth-ap-bs384"), (8, 16, 32)
+    cost = rp.cost_of(entry)
+    half = rp.cost_of(entry, entry.experiment({"optim.precision": "bfloat16"}))
+    rows = []
+    for bits, found in (("32", cost), ("16", half)):
+        for card, rate in found["rates"].items():
+            bounds = [rp.bottleneck(found, card, cores) for cores in numbers]
+            rows.append(
+                [card, bits, f"{rate:,.0f}", f"{found['cores'][card]:.1f}", *(f"{w}, {v:,.0f}/s" for w, v in bounds)]
+            )
+    pixels = entry.experiment().data.size
+    fitting = [name for name, hours in cost["hours"].items() if hours is not None]
+    return (
+        f"{cost['steps']:,} steps, {cost['pictures']:,} pictures, about {cost['memory']:.0f} GB in 32 bits (it fits "
+        f"{', '.join(fitting)} without micro-batches), {cost['gflop']:.1f} GFLOP for a picture's forward pass at "
+        f"{pixels} px; one core reads and crops {rp.PICTURES_PER_CORE} photographs a second "
+        f"([measured](benchmarks.md)).\n\n"
+        + table(
+            ["card", "bits", "pictures/s it computes", "cores that keep up"]
+            + [f"first bottleneck, {cores} cores" for cores in numbers],
+            rows,
+        )
+        + "\n"
+    )
+
+
 BLOCKS = {
     "teaching": teaching,
     "grading": grading,
@@ -352,6 +382,7 @@ BLOCKS = {
     "comparisons": all_comparisons,
     "benchmarks": all_benchmarks,
     "memory": memory,
+    "bottleneck": first_bottleneck,
     "passed-over": passed_over,
     "migration": computed("migration"),
     "conventions": computed("conventions"),

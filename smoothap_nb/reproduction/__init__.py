@@ -24,7 +24,7 @@ _HOME = {
     ),
     "runner": ("MINIATURE", "miniature_settings", "changed_settings", "measure_protocols", "reproduce"),
     "times": ("measure_times",),
-    "costs": ("CARDS", "cost_of", "cost_in_words", "as_toml"),
+    "costs": ("CARDS", "PICTURES_PER_CORE", "cost_of", "bottleneck", "cost_in_words", "as_toml"),
     "results": ("keep", "runs_of", "read_runs", "against_paper"),
     "page": ("reproduction_page", "obtained_table", "claims_table", "mean_and_range"),
     "study": (

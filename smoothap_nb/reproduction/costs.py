@@ -12,7 +12,16 @@ from math import comb
 from ..train.config import Experiment, to_toml
 from .recipes import Entry, row_name
 
-__all__ = ['Card', 'CARDS', 'PICTURES_PER_CORE', 'batches_in_epoch', 'cost_of', 'cost_in_words', 'as_toml']
+__all__ = [
+    'Card',
+    'CARDS',
+    'PICTURES_PER_CORE',
+    'batches_in_epoch',
+    'cost_of',
+    'bottleneck',
+    'cost_in_words',
+    'as_toml',
+]
 
 
 @dataclass(frozen=True)
@@ -117,7 +126,7 @@ def cost_of(entry: Entry, experiment: Experiment | None = None, labels=None) -> 
         steps, exact (whether they are), pictures, gflop (of a picture's forward pass), memory (GB, by lesson 18:
         what is kept for the backward pass of the pictures
         seen at a time, and weights, gradients and moments), hours by card (None where the memory does not suffice),
-        cores (that have to decode to keep up), by card.
+        rates (pictures per second that it computes), cores (that have to decode to keep up), by card.
     """
     experiment = experiment or entry.experiment()
     optim, batch = experiment.optim, experiment.batch
@@ -139,11 +148,11 @@ def cost_of(entry: Entry, experiment: Experiment | None = None, labels=None) -> 
     passes = (
         4 if batch.micro and batch.micro < images else 3
     )  # forward and twice as much backward; gradient caching embeds once more
-    hours, cores = {}, {}
+    hours, rates, cores = {}, {}, {}
     for card in CARDS:
         rate = 1e3 * card.reached(half) / (passes * gflop)  # pictures per second
         hours[card.name] = steps * images / rate / 3600 if memory < 0.9 * card.memory else None
-        cores[card.name] = rate / PICTURES_PER_CORE
+        rates[card.name], cores[card.name] = rate, rate / PICTURES_PER_CORE
     return {
         "steps": steps,
         "exact": exact or not optim.epochs,
@@ -151,9 +160,24 @@ def cost_of(entry: Entry, experiment: Experiment | None = None, labels=None) -> 
         "gflop": gflop,
         "memory": memory,
         "hours": hours,
+        "rates": rates,
         "cores": cores,
         "half": half,
     }
+
+
+def bottleneck(cost: dict, card: str, cores: int) -> tuple[str, float]:
+    """What bounds training from JPEG files, and how many pictures a second it lets through.
+
+    Args:
+        cost: of `cost_of`.
+        card: name out of `CARDS`.
+        cores: that read and crop.
+
+    Returns:
+        "reading" or "the card", and its pictures per second, the lower of the two.
+    """
+    return min((cores * PICTURES_PER_CORE, "reading"), (cost["rates"][card], "the card"))[::-1]
 
 
 def cost_in_words(cost: dict) -> list[str]:

@@ -766,6 +766,20 @@ def test_the_cost_of_an_experiment():
     assert rambo["steps"] == 80 * 66 * 10 and rambo["exact"]
 
 
+def test_the_first_bottleneck_follows_from_measured_reading():
+    entry = rp.find_entry("sop/smooth-ap-bs384")
+    cost, bench = rp.cost_of(entry), Path(__file__).resolve().parents[2] / "docs" / "results" / "bench_loading.json"
+    rows = {row["name"]: row for row in json.loads(bench.read_text(encoding="utf-8"))["rows"]}
+    measured = rows["decoded cache against JPEG files, one thread"]["config"]["JPEG, pictures/s"]
+    assert rp.PICTURES_PER_CORE == measured, "the model's figure is not the measured one any more"
+    for card, rate in cost["rates"].items():
+        cores = cost["cores"][card]
+        assert rp.bottleneck(cost, card, 1)[0] == ("reading" if cores > 1 else "the card")
+        assert rp.bottleneck(cost, card, 1000) == ("the card", rate)
+        assert rate * cost["hours"][card] * 3600 == pytest.approx(cost["pictures"]) if cost["hours"][card] else True
+    assert rp.bottleneck(cost, "H100", 4) == ("reading", 4 * measured)
+
+
 def test_the_memory_model_counts_what_autograd_holds():
     import torch
 
@@ -854,3 +868,55 @@ def test_the_command_runs_under_both_launchers(tmp_path, launcher):
     assert done.returncode == 0, done.stderr[-3000:]
     assert "2 processes" in done.stdout and done.stdout.count("written:") == done.stdout.count("a miniature:") == 1
     assert len(rp.runs_of(tmp_path / "run" / "reproduce.json")[0]) == 1
+
+
+@pytest.mark.slow
+def test_the_protocol_of_the_guide(tmp_path, monkeypatch):
+    """A new user types what docs/reproduce.md says, top to bottom. In place of the data: a miniature in the official
+    layout; in place of the row's sizes: those that let it run here. Nothing else is added to the page's lines.
+    """
+    import shlex
+
+    from typer.testing import CliRunner
+
+    from smoothap_nb.cli.commands import app
+    from smoothap_nb.data.miniatures import make_miniature
+    from smoothap_nb.reproduction.recipes import Entry
+
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    lines = [line for block in page.split("```bash\n")[1:] for line in block.split("```")[0].splitlines()]
+    typed = [line.split("#")[0].strip() for line in lines if line.startswith("smoothap ") and "glyphs" not in line]
+    assert typed[:4] == [
+        "smoothap reproduce --list",
+        "smoothap reproduce sop/smooth-ap-bs384 --show",
+        "smoothap reproduce sop/smooth-ap-bs384 --miniature",
+        "smoothap reproduce sop/smooth-ap-bs384 --root /data",
+    ] and "smoothap results runs" in typed
+    assert "smoothap data check NAME --root" in page
+    typed.insert(2, "smoothap data check sop --root /data")
+    monkeypatch.chdir(tmp_path)
+    make_miniature("sop", tmp_path / "data")
+    whole = Entry.experiment
+
+    def shrunk(self, settings=None):
+        return whole(self, rp.runner.miniature_settings(self) | (settings or {}))
+
+    said = {}
+    for line in typed:
+        words = shlex.split(line.replace("/data", str(tmp_path / "data")))[1:]
+        with monkeypatch.context() as patch:
+            if "--root" in words and words[0] == "reproduce":
+                patch.setattr(Entry, "experiment", shrunk)
+            if words[0] == "reproduce" and "--list" not in words and "--show" not in words:
+                words += ["--cpu", "--quiet"]
+            done = CliRunner().invoke(app, words)
+        # a miniature's counts are not the data set's, and the check says so
+        assert done.exit_code == 0 or words[0] == "data", (line, done.output, done.exception)
+        said[line] = done.output
+    assert "62,000 steps" in said[typed[1]] and "59,551" in said[typed[2]]
+    record = tmp_path / "runs" / "sop" / "smooth-ap-bs384" / "seed0" / "reproduce.json"
+    (run,), trouble = rp.runs_of(record)
+    assert not trouble and run["changed"] == {} and f"written: {record.relative_to(tmp_path)}" in said[typed[4]]
+    r1 = f"R@1 {100 * run['metrics']['test']['R@1']:.1f}"
+    assert r1 in line_of(said["smoothap results runs"], "sop/smooth-ap-bs384")
+    assert "a miniature: these numbers say that everything runs" in said[typed[3]]
