@@ -2,7 +2,7 @@
 *cubic kind* is
 written as the published code works: one batch × batch × batch array of differences, a sigmoid with clamped
     exponents, masks. The
-*product* is the one matrix product that turns embeddings into scores, which no exact loss can do without. Memory is
+*product* is the one matrix product that turns embeddings into scores, with which all of these losses begin. Memory is
 what a
 call adds to the process at its peak, in units of batch × batch float32 numbers."""
 
