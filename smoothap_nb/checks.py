@@ -22,15 +22,23 @@ def reason(error: Exception) -> str:
 
 def check_choice(name: str, value: Choice, choices) -> Choice:
     "Refuse an unknown word, naming the ones that are known."
-    if value not in choices:
+    if not any(type(value) is type(known) and value == known for known in choices):
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return value
 
 
+LARGEST = 1e30  # of a number in an argument: float32 ends at 3e38, and such numbers are multiplied and divided by
+SMALLEST = 1e-30
+DEEPEST = 1000  # levels of a label tree: the gain of a level, 2 ** level, leaves float64 at 1,024
+MOST = 2**31 - 1  # of what is counted
+
+
 def check_positive(name: str, value: float) -> float:
-    "Refuse a number that is not finite and above zero."
+    "Refuse a number that is not finite and above zero, or so large or small that float32 loses it."
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < float("inf"):
         raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
+    if not SMALLEST <= value <= LARGEST or isinstance(value, Integral) and value >= 2**63:
+        raise ValueError(f"{name} must lie between {SMALLEST:g} and {LARGEST:g}, as float32 needs it, got {value!r}")
     return value
 
 
@@ -47,14 +55,38 @@ def check_number(name: str, value: float, least: float = -float("inf")) -> float
             + (f" from {least:g} up" if least > -float("inf") else "")
             + f", got {value!r}"
         )
+    if abs(value) > LARGEST or isinstance(value, Integral) and abs(value) >= 2**63:
+        raise ValueError(f"{name} must lie between {-LARGEST:g} and {LARGEST:g}, as float32 needs it, got {value!r}")
     return float(value)
 
 
-def check_count(name: str, value: int) -> int:
-    "Refuse what is not a whole number from 1 on."
+def check_count(name: str, value: int, most: int = MOST) -> int:
+    "Refuse what is not a whole number from 1 to `most`."
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be a whole number from 1 on, got {value!r}")
+    if value > most:
+        raise ValueError(f"{name} must be {most:,} at most, got {value!r}")
     return int(value)
+
+
+def check_seed(value: int) -> int:
+    "Refuse what seeds no generator: it must be a whole number from 0 to 2 ** 63 - 1."
+    if not isinstance(value, Integral) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise ValueError(f"seed must be a whole number from 0 to 2 ** 63 - 1, got {value!r}")
+    return int(value)
+
+
+def check_dense(name: str, values: Tensor) -> Tensor:
+    "Refuse tensors whose numbers cannot be reached one by one: sparse and quantized ones, and those on `meta`."
+    if values.layout != torch.strided or values.is_meta or values.is_quantized:
+        kind = "one on meta, without numbers" if values.is_meta else f"a {values.layout} one of {values.dtype}"
+        raise TypeError(f"{name} must be a dense tensor, got {kind}")
+    return values
+
+
+def as_signed(labels: Tensor) -> Tensor:
+    "Integers that can be compared with others: torch knows no common kind for uint64, uint32, uint16 and int64."
+    return labels.long() if labels.dtype in (torch.uint16, torch.uint32, torch.uint64) else labels
 
 
 def check_finite(name: str, values: Tensor, validate: bool = False) -> Tensor:
@@ -85,6 +117,7 @@ def check_scores(scores: Tensor, validate: bool = False) -> Tensor:
         raise TypeError(f"scores must be floating point, got {scores.dtype}: call scores.float()")
     if scores.ndim != 2:
         raise ValueError(f"scores must have shape (queries, gallery), got {tuple(scores.shape)}")
+    check_dense("scores", scores)
     if scores.shape[1] == 0:
         raise ValueError(f"the gallery is empty: scores have shape {tuple(scores.shape)}")
     if scores.dtype != torch.float64:
@@ -114,6 +147,7 @@ def check_relevance(relevance: Tensor, scores: Tensor) -> Tensor:
         raise ValueError(
             f"relevance has shape {tuple(relevance.shape)}, scores have {tuple(scores.shape)}: they must be equal"
         )
+    check_dense("relevance", relevance)
     if relevance.device != scores.device:
         raise ValueError(f"relevance is on {relevance.device}, scores are on {scores.device}: move one of them")
     return relevance
@@ -129,6 +163,7 @@ def check_embeddings(embeddings: Tensor, name: str = "embeddings", validate: boo
     if not isinstance(embeddings, Tensor) or not embeddings.is_floating_point():
         kind = embeddings.dtype if isinstance(embeddings, Tensor) else type(embeddings).__name__
         raise TypeError(f"{name} must be a floating-point torch.Tensor, got {kind}")
+    check_dense(name, embeddings)
     if embeddings.ndim != 2 or embeddings.shape[1] == 0:
         raise ValueError(f"{name} must have shape (images, dimensions), got {tuple(embeddings.shape)}")
     if embeddings.dtype != torch.float64:
@@ -168,6 +203,7 @@ def check_labels(labels: Tensor, embeddings: Tensor, name: str = "labels", hiera
     if labels.is_floating_point() or labels.is_complex() or (labels.dtype == torch.bool and not tags):
         also = "" if hierarchical else ", or bool of shape (N, tags)"
         raise TypeError(f"{name} must be integers (class numbers){also}; got {labels.dtype} {tuple(labels.shape)}")
+    labels = as_signed(check_dense(name, labels))
     if hierarchical and labels.ndim == 1:
         labels = labels[:, None]
     if labels.ndim != 1 + hierarchical and not tags:
@@ -220,11 +256,28 @@ def check_levels(levels: Tensor, scores: Tensor | None = None) -> Tensor:
     if levels.ndim != 2 or (scores is not None and levels.shape != scores.shape):
         want = "(queries, gallery)" if scores is None else f"that of the scores, {tuple(scores.shape)}"
         raise ValueError(f"levels have shape {tuple(levels.shape)}, they need {want}")
+    levels = as_signed(check_dense("levels", levels))
     if scores is not None and levels.device != scores.device:
         raise ValueError(f"levels are on {levels.device}, scores are on {scores.device}: move one of them")
     if levels.device.type == "cpu" and levels.numel() and levels.min() < 0:
         raise ValueError(f"levels must not be below 0 (0 marks a negative), got {int(levels.min())}")
+    if levels.device.type == "cpu" and levels.numel() and levels.max() > DEEPEST:
+        raise ValueError(f"levels must not be above {DEEPEST:,} (the depth of a label tree), got {int(levels.max())}")
     return levels
+
+
+def check_callable(name: str, value):
+    "Refuse what cannot be called."
+    if not callable(value):
+        raise TypeError(f"{name} must be a function, got {type(value).__name__}")
+    return value
+
+
+def check_counts(name: str, values: Sequence[int]) -> list[int]:
+    "Refuse what is not a list of whole numbers from 1 on."
+    if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):
+        raise TypeError(f"{name} must be a list of whole numbers, got {type(values).__name__}")
+    return [check_count(name, value) for value in values]
 
 
 def check_relevance_values(relevance_values: Tensor, scores: Tensor, validate: bool = False) -> Tensor:
@@ -242,6 +295,7 @@ def check_relevance_values(relevance_values: Tensor, scores: Tensor, validate: b
             f"relevance_values have shape {tuple(relevance_values.shape)}"
             f", scores have {tuple(scores.shape)}: they must be equal"
         )
+    check_dense("relevance_values", relevance_values)
     if relevance_values.device != scores.device:
         raise ValueError(
             f"relevance_values are on {relevance_values.device}, scores are on {scores.device}: move one of them"
@@ -255,7 +309,10 @@ def check_relevance_values(relevance_values: Tensor, scores: Tensor, validate: b
 
 def check_weights(weights: Sequence[float]) -> tuple[float, ...]:
     "Weights of the levels of a tree, the coarsest first: finite, not negative, not all 0."
-    weights = tuple(float(w) for w in weights)
+    try:
+        weights = tuple(check_number("weights", w) for w in weights)
+    except TypeError:
+        raise TypeError(f"weights must be a list of numbers, one per level, got {type(weights).__name__}") from None
     if not all(0 <= w < float("inf") for w in weights) or sum(weights) == 0:
         raise ValueError(
             f"weights must hold one finite number >= 0 per level, the coarsest first, not all of them 0; got {weights}"
@@ -265,4 +322,6 @@ def check_weights(weights: Sequence[float]) -> tuple[float, ...]:
 
 def check_extra_fine(extra_fine: int) -> int:
     "Refuse what is not a whole number from 0 on."
-    return 0 if extra_fine == 0 and not isinstance(extra_fine, bool) else check_count("extra_fine", extra_fine)
+    if isinstance(extra_fine, Integral) and not isinstance(extra_fine, bool) and extra_fine == 0:
+        return 0
+    return check_count("extra_fine", extra_fine)

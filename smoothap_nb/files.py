@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["OutsideError", "fsync", "replacing", "write_atomic", "is_inside", "inside", "data_root"]
+__all__ = ["check_path", "OutsideError", "fsync", "replacing", "write_atomic", "is_inside", "inside", "data_root"]
 
 _COUNTER = itertools.count()  # two threads of a process may write the same file
 _STALE = 3600.0  # seconds after which an unfinished file has lost its writer
@@ -108,8 +108,17 @@ def inside(path, folder) -> Path:
     return Path(full)
 
 
+def check_path(name: str, value) -> Path:
+    "A path from a caller; what cannot be one is refused by the argument's name."
+    if not isinstance(value, (str, os.PathLike)) or isinstance(value, str) and ("\0" in value or not value):
+        raise TypeError(f"{name} must be the path of a file or folder, got {value!r}")
+    return Path(value).expanduser()
+
+
 def data_root(root=None) -> Path:
     "The folder for data: the argument, else the environment variable SMOOTHAP_DATA, else ~/.cache/smoothap_nb."
+    if root is not None and not isinstance(root, (str, os.PathLike)):
+        raise TypeError(f"root must be the path of a folder, got {type(root).__name__}")
     try:
         return Path(root or os.environ.get("SMOOTHAP_DATA") or "~/.cache/smoothap_nb").expanduser()
     except RuntimeError:

@@ -164,6 +164,9 @@ def open_rgb(path, root=None):
     """
     from PIL import Image
 
+    for name, value in (("path", path), ("root", root)):
+        if not isinstance(value, (str, os.PathLike)) and (name == "path" or value is not None):
+            raise TypeError(f"{name} must be a path, got {type(value).__name__}")
     try:
         path = Path(path).expanduser() if root is None else inside(path, root)
     except OutsideError as error:

@@ -22,7 +22,10 @@ def members_of(column: np.ndarray) -> list[np.ndarray]:
 
 def columns(labels) -> np.ndarray:
     "(N, L) labels from (N,) or (N, L), tensors included."
-    labels = np.asarray(labels)
+    try:
+        labels = np.asarray(labels.detach().cpu() if hasattr(labels, "detach") else labels)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"labels must be a list of whole numbers: {str(error)[:80]}") from None
     if labels.ndim not in (1, 2) or labels.size == 0 or labels.dtype.kind not in "iu":
         raise ValueError(
             f"labels must be a non-empty list of whole numbers of shape (N,) or (N, L), got {labels.dtype} of shape "

@@ -21,7 +21,7 @@ from smoothap_nb.data.lists import find_missing
 from smoothap_nb.data.miniatures import glyph_photographs
 from smoothap_nb.data.photographs import ImageSet
 from smoothap_nb.data.sources import MARKER
-from smoothap_nb.files import data_root
+from smoothap_nb.files import check_path, data_root
 
 PER_IMAGE = 5  # captions of a picture that the protocols count
 
@@ -155,7 +155,7 @@ def load_captions(
     info = caption_source(name)
     if split not in ("train", "val", "test"):
         raise DatasetError(f"{info.title} has no split {split!r}: 'train', 'val' or 'test'")
-    root = data_root() / name if root in (None, "none") else Path(root).expanduser()
+    root = data_root() / name if root is None or root == "none" else check_path("root", root)
     wanted = {split, "restval"} if split == "train" and with_restval else {split}
     entries = [entry for entry in _read_list(root, info) if entry["split"] in wanted]
     if not entries:
@@ -268,7 +268,7 @@ def check_captions(name: str, root=None) -> list[str]:
         DatasetError, MissingData: as `load_captions`.
     """
     info = caption_source(name)
-    root = data_root() / name if root in (None, "none") else Path(root).expanduser()
+    root = data_root() / name if root is None or root == "none" else check_path("root", root)
     entries = _read_list(root, info)
     found = Counter(entry["split"] for entry in entries)
     out = [f"{root} is a miniature made by this package"] if (root / MARKER).exists() else []

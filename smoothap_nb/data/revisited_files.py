@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from smoothap_nb.checks import check_positive
+from smoothap_nb.files import check_path
 from smoothap_nb.metrics.revisited_inputs import KINDS, labelled_images
 
 
@@ -236,7 +237,8 @@ def convert_ground_truth(source, target=None) -> Path:
     Returns:
         the path written. The file appears whole or not at all.
     """
-    target = Path(target) if target is not None else Path(source).with_suffix(".json")
+    source = check_path("source", source)
+    target = source.with_suffix(".json") if target is None else check_path("target", target)
     content = json.dumps(read_ground_truth(source))
     handle, unfinished = tempfile.mkstemp(dir=target.parent, prefix=target.name)
     try:
@@ -345,7 +347,7 @@ def load_revisited(root, name: str = "roxford5k", images: bool = True) -> Revisi
         FileNotFoundError: what is missing, and where it can be had.
         ValueError: an annotation that is refused or damaged, or names that lead out of the folder.
     """
-    folder = Path(root) / name
+    folder = check_path("root", root) / check_path("name", name)
     source = next((p for p in (folder / f"gnd_{name}.json", folder / f"gnd_{name}.pkl") if p.is_file()), None)
     if source is None:
         raise FileNotFoundError(
@@ -384,7 +386,7 @@ def load_distractors(root, name: str = "revisitop1m", images: bool = False) -> I
         FileNotFoundError: what is missing, and where it can be had.
         ValueError: an empty list, a repeated name, a name that leads out of the folder.
     """
-    folder = Path(root) / name
+    folder = check_path("root", root) / check_path("name", name)
     source = folder / f"{name}.txt"
     if not source.is_file():
         raise FileNotFoundError(

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from ..checks import ConfigError, nearest
-from ..files import data_root
+from ..files import check_path, data_root
 from ..images import unreadable
 from .interface import DatasetError, MissingData, RetrievalDataset
 from .labels import label_tree
@@ -162,7 +162,7 @@ class DatasetInfo:
             MissingData: no such folder, or what the data set consists of is not in it; says what and where to get it.
             DatasetError: a file in place of a folder.
         """
-        given = data_root() / self.name if root in (None, "none") else Path(root).expanduser()
+        given = data_root() / self.name if root is None or root == "none" else check_path("root", root)
         fetch = f"Get {self.title}: {self.source}"
         for folder in (given, *given.parents):
             if folder.is_file():

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import check_count, check_number, check_seed
 from ..images import to_rgb
 from .distortion import distortion_keys, uniform
 from .interface import check_draw
@@ -113,9 +114,15 @@ class PhotoTransform:
         flip: bool = True,
         seed: int = 0,
     ):
-        self.size, self.resize, self.squash, self.train_resize = int(size), int(resize), bool(squash), int(train_resize)
-        self.crop_scale, self.crop_ratio = tuple(map(float, crop_scale)), tuple(map(float, crop_ratio))
-        self.flip, self.seed = bool(flip), int(seed)
+        self.size, self.resize, self.squash = check_count("size", size), check_count("resize", resize), bool(squash)
+        self.train_resize = check_number("train_resize", train_resize, 0) and check_count("train_resize", train_resize)
+        self.train_resize = int(self.train_resize)
+        for name, pair in (("crop_scale", crop_scale), ("crop_ratio", crop_ratio)):
+            if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+                raise TypeError(f"{name} must be two numbers, smaller first, got {pair!r}")
+        self.crop_scale = tuple(check_number("crop_scale", value) for value in crop_scale)
+        self.crop_ratio = tuple(check_number("crop_ratio", value) for value in crop_ratio)
+        self.flip, self.seed = bool(flip), check_seed(seed)
         if self.size < 1 or self.train_resize < 0:
             raise ValueError(
                 f"size must be at least 1 and train_resize at least 0, got size={size}, train_resize={train_resize}"
@@ -244,7 +251,7 @@ class ImageTransform:
     def __init__(self, size: int = 224, gray: bool = False, fit: str = "crop"):
         if fit not in ("crop", "pad"):
             raise ValueError(f"fit must be 'crop' or 'pad', got {fit!r}")
-        self.size, self.gray, self.fit = int(size), bool(gray), fit
+        self.size, self.gray, self.fit = check_count("size", size, 10_000), bool(gray), fit
 
     def to_dict(self) -> dict:
         return {"size": self.size, "gray": self.gray, "fit": self.fit}

@@ -62,7 +62,7 @@ def recall_of_ranks(found: Tensor, positives: Positives, ks: Sequence[int], temp
 # %% ../../nbs/08b_beyond_ap.ipynb #8b000014
 def check_recall(ks: Sequence[int], temperature) -> None:
     "Refuse cut-offs and temperatures that cannot be."
-    if isinstance(ks, (str, Integral)) or not len(ks) or not all(isinstance(k, Integral) and k >= 1 for k in ks):
+    if not isinstance(ks, (list, tuple, range)) or not ks or not all(isinstance(k, Integral) and k >= 1 for k in ks):
         raise ValueError(f"ks must be whole numbers, 1 or more, e.g. (1, 2, 4), got {ks!r}")
     several = isinstance(temperature, (list, tuple))
     if several and len(temperature) != len(ks):

@@ -9,14 +9,14 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from ..checks import TIES, check_choice, check_positive
+from ..checks import LARGEST, TIES, check_choice, check_positive
 
 
 def check_settings(lam: float, margin: float, ties: str, eps: float = 0.0) -> None:
     "Refuse settings of RaMBO that are out of range."
     check_positive("lam", lam)
     check_choice("ties", ties, TIES)
-    if isinstance(margin, bool) or not isinstance(margin, Real) or not 0 <= margin < float("inf"):
+    if isinstance(margin, bool) or not isinstance(margin, Real) or not 0 <= margin <= LARGEST:
         raise ValueError(f"margin must be a finite number, 0 or above, got {margin!r}")
     if isinstance(eps, bool) or not isinstance(eps, Real) or not 0 <= eps < 1:
         raise ValueError(f"eps must lie in 0 ... 1, got {eps!r}")

@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from smoothap_nb.checks import check_embeddings, check_references, check_relevance
+from smoothap_nb.checks import check_embeddings, check_number, check_references, check_relevance
 from smoothap_nb.losses.base import mean_over_queries
 from smoothap_nb.losses.contrast import check_settings, hardest_triplet, nt_xent, triplet
 from smoothap_nb.losses.signature import LossModule
@@ -50,7 +50,7 @@ class CrossModalLoss(LossModule):
         margin: float | None = None,
     ):
         super().__init__()
-        if not 0 <= weight <= 1:
+        if not 0 <= check_number("weight", weight) <= 1:
             raise ValueError(f"weight must lie between 0 and 1, got {weight}")
         given = {name: value for name, value in (("tau", tau), ("margin", margin)) if value is not None}
         if callable(loss) and given:

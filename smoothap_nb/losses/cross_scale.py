@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +36,7 @@ def csl_loss(scores: Tensor, levels: Tensor, margins: Sequence[float], scale: fl
     """
     check_positive("scale", scale)
     scores, margins = check_scores(scores, validate), _check_margins(margins)
-    check_levels(levels, scores)
+    levels = check_levels(levels, scores)
     if (validate or levels.device.type == "cpu") and levels.numel() and levels.max() > len(margins):
         raise ValueError(f"levels reach {int(levels.max())}, but there are {len(margins)} margins: give one per level, "
                          "coarse to fine")
@@ -44,7 +44,9 @@ def csl_loss(scores: Tensor, levels: Tensor, margins: Sequence[float], scale: fl
 
 
 def _check_margins(margins: Sequence[float]) -> tuple[float, ...]:
-    margins = tuple(float(check_number("margins", value)) for value in margins)
+    if isinstance(margins, (str, bytes, dict)) or not isinstance(margins, Iterable):
+        raise TypeError(f"margins must be a list of numbers, one for each level, got {type(margins).__name__}")
+    margins = tuple(check_number("margins", value) for value in margins)
     if not margins:
         raise ValueError("margins are empty: one per level is needed")
     return margins

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
+from ..checks import check_dense, reason
 from .rows import Rows, gallery_rows, own_rows
 
 
@@ -21,7 +22,12 @@ def read_labels(labels, count: int, name: str, rows: str) -> np.ndarray:
         TypeError: neither whole numbers nor (N, T) truth values.
         ValueError: another shape or length.
     """
-    values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if isinstance(labels, Tensor):
+        check_dense(name, labels)
+    try:
+        values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be integers (class numbers): {reason(error)}") from None
     tags = values.dtype == bool and values.ndim == 2
     if values.dtype.kind not in "iu" and not tags:
         raise TypeError(f"{name} must be integers (class numbers), or bool of shape (N, tags); got {values.dtype}")

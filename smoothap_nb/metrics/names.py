@@ -76,6 +76,8 @@ def read_names(metrics, depth: int, gallery_size: int) -> Request:
     Raises:
         ValueError: no name, an unknown one (the nearest is named), a number that does not fit.
     """
+    if not isinstance(metrics, (str, list, tuple, set, frozenset)):
+        raise TypeError(f"metrics must be a name, or a list of names, got {metrics!r}")
     names = (metrics,) if isinstance(metrics, str) else tuple(dict.fromkeys(metrics))
     if not names:
         raise ValueError(f"metrics is empty: name at least one of {', '.join(METRICS)}")

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import check_choice
+from ..checks import check_choice, check_dense
 from ..similarity import unit_rows
 
 DISTANCES = ("cosine", "euclidean")
@@ -56,6 +56,8 @@ class Rows:
     def __init__(self, rows, name: str):
         if not isinstance(rows, (Tensor, np.ndarray)):
             raise TypeError(f"{name} must be a torch.Tensor or a numpy array, got {type(rows).__name__}")
+        if isinstance(rows, Tensor):
+            check_dense(name, rows)
         if not (rows.is_floating_point() if isinstance(rows, Tensor) else rows.dtype.kind == "f"):
             raise TypeError(f"{name} must be floating point, got {rows.dtype}: convert them to float32")
         if rows.ndim != 2 or rows.shape[1] == 0:

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from smoothap_nb.metrics.flat import average_precision
-from smoothap_nb.checks import TIES, check_choice, check_count, check_embeddings, check_references
+from smoothap_nb.checks import (
+    TIES, check_choice, check_count, check_counts, check_dense, check_embeddings, check_references,
+)
 from smoothap_nb.similarity import cosine_scores
 
 DIRECTIONS = ("image->text", "text->image")
@@ -86,21 +88,25 @@ def evaluate_cross_modal(
         raise ValueError("pass relevance (pictures, texts) or image_ids (texts), exactly one of the two")
     if relevance is None:
         relevance = relevance_from_ids(cast(Tensor, image_ids), len(images), len(texts))  # one of the two is there
-    if relevance.dtype != torch.bool or relevance.shape != (len(images), len(texts)):
+    shape = (len(images), len(texts))
+    if not isinstance(relevance, Tensor) or relevance.dtype != torch.bool or relevance.shape != shape:
         raise ValueError(
-            f"relevance must be bool ({len(images)}, {len(texts)}), pictures by texts; got {relevance.dtype} "
-            f"{tuple(relevance.shape)}"
+            f"relevance must be bool ({len(images)}, {len(texts)}), pictures by texts; got "
+            + (f"{relevance.dtype} {tuple(relevance.shape)}" if isinstance(relevance, Tensor) else f"{relevance!r}")
         )
     if len(images) == 0 or len(images) % check_count("folds", folds):
         raise ValueError(f"{len(images)} pictures cannot be cut into {folds} folds of equal size")
     check_choice("ties", ties, TIES)
+    check_count("block", block)
+    ks = check_counts("ks", ks)
+    check_dense("relevance", relevance)
     size, parts = len(images) // folds, []
     for start in range(0, len(images), size):
         own = relevance[start : start + size]
         mine = own.any(0) if folds > 1 else torch.ones_like(own[0])
         parts.append(
             _one_fold(
-                images[start : start + size], texts[mine], own[:, mine], [check_count("k", k) for k in ks], ties, block
+                images[start : start + size], texts[mine], own[:, mine], ks, ties, block
             )
         )
     out = {

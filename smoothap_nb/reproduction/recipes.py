@@ -167,8 +167,8 @@ def find_entry(name: str) -> Entry:
     Raises:
         ConfigError: an unknown name, with the nearest known one.
     """
-    if name not in registry():
-        near = nearest(name, registry()) if "/" in name else "smoothap reproduce --list shows them all"
+    if not isinstance(name, str) or name not in registry():
+        near = nearest(name, registry()) if "/" in str(name) else "smoothap reproduce --list shows them all"
         raise ConfigError(f"no experiment {name!r}: {near}")
     return registry()[name]
 

@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from smoothap_nb.checks import check_embeddings, check_positive
+from smoothap_nb.checks import (
+    check_callable, check_count, check_dense, check_embeddings, check_finite, check_number, check_positive,
+)
 
 
 def mac_pool(maps: Tensor) -> Tensor:
@@ -43,7 +45,7 @@ def gem_pool(maps: Tensor, p: float = 3.0, eps: float = 1e-6) -> Tensor:
     Raises:
         ValueError: maps that are not (B, C, h, w) with h and w above 0, p or eps that is not above 0.
     """
-    if p == math.inf:
+    if isinstance(p, float) and p == math.inf:
         return mac_pool(maps)
     check_positive("p", p)
     maps = _check_maps(maps).clamp(min=check_positive("eps", eps))
@@ -107,13 +109,16 @@ def rmac_pool(maps: Tensor, levels: int = 3, whitening: Callable | None = None) 
 
     Args:
         maps: (B, C, h, w).
-        levels: scales of regions, from the largest square on.
+        levels: scales of regions, from the largest square on; 100 at most.
         whitening: what to do with each region's (B, C) descriptor before the sum, such as a `Whitening`.
 
     Returns:
         (B, C), or (B, d) after a whitening to d dimensions.
     """
     maps = _check_maps(maps)
+    check_count("levels", levels, 100)
+    if whitening is not None:
+        check_callable("whitening", whitening)
     total = 0
     for top, left, side in rmac_regions(*maps.shape[2:], levels):
         region = F.normalize(maps[:, :, top : top + side, left : left + side].amax((2, 3)), dim=1)
@@ -146,10 +151,13 @@ def _check_maps(maps: Tensor) -> Tensor:
     if not isinstance(maps, Tensor) or maps.ndim != 4 or 0 in maps.shape[2:]:
         got = tuple(maps.shape) if isinstance(maps, Tensor) else type(maps).__name__
         raise ValueError(
-            f"feature maps must be a tensor (images, features, height, width), got {got}: cut the network before its "
-            "pooling layer"
+            f"maps: feature maps must be a tensor (images, features, height, width), got {got}: cut the network "
+            "before its pooling layer"
         )
-    return maps.float() if maps.dtype in (torch.float16, torch.bfloat16) else maps
+    check_dense("maps", maps)
+    if not maps.is_floating_point():
+        raise TypeError(f"maps must be floating point, got {maps.dtype}: call maps.float()")
+    return check_finite("maps", maps.float() if maps.dtype in (torch.float16, torch.bfloat16) else maps)
 
 
 SCALES = (1.0, 2**-0.5, 0.5)
@@ -300,7 +308,7 @@ def learn_whitening(descriptors: Tensor, pairs: Tensor | None = None, dimensions
             )
         within = vectors / values.sqrt() @ vectors.T
         projection = within @ _principal(within @ (x.T @ x / len(x)) @ within)[1]
-    if dimensions is not None and not 1 <= dimensions <= projection.shape[1]:
+    if dimensions is not None and not (isinstance(dimensions, int) and 1 <= dimensions <= projection.shape[1]):
         raise ValueError(
             f"dimensions must lie in 1 ... {projection.shape[1]} (directions with variance in this training set), "
             f"got {dimensions}"
@@ -357,8 +365,7 @@ def query_expansion(queries: Tensor, gallery: Tensor, top: int = 10, alpha: floa
         raise ValueError(f"the queries have {queries.shape[1]} dimensions, the gallery has {gallery.shape[1]}")
     if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= len(gallery):
         raise ValueError(f"top must be a whole number in 1 ... {len(gallery)} (the gallery), got {top!r}")
-    if not 0 <= alpha < math.inf:
-        raise ValueError(f"alpha must be a number from 0 on, got {alpha!r}")
+    check_number("alpha", alpha, 0)
     best = (queries @ gallery.T.to(queries)).topk(top, dim=1)
-    weights = best.values.clamp(min=0) ** alpha if alpha > 0 else torch.ones_like(best.values)
+    weights = best.values.clamp(0, 1) ** alpha if alpha > 0 else torch.ones_like(best.values)  # a cosine of 1 + 1e-7
     return F.normalize(queries + (weights[:, :, None] * gallery.to(queries)[best.indices]).sum(1), dim=1)

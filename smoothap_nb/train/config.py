@@ -365,6 +365,10 @@ def load_experiment(name: str, settings: list[str] | tuple = ()) -> Experiment:
         ConfigError: an unknown name (with the nearest known one), a file that cannot be read, a setting that does
             not fit.
     """
+    if not isinstance(name, str):
+        raise ConfigError(f"name must be a word or the path of a .toml file, got {name!r}")
+    if not isinstance(settings, (list, tuple)) or not all(isinstance(setting, str) for setting in settings):
+        raise ConfigError(f"settings must be a list such as ['optim.lr=3e-4'], got {settings!r}")
     if name.endswith(".toml"):
         values = read_toml(Path(name))
     elif name in experiment_names():

@@ -111,7 +111,7 @@ def gather_rows(rows: Tensor, sizes: list[int] | None = None) -> Tensor:
 
     Args:
         rows: (b, D) of this process.
-        sizes: rows of each process; equal numbers when left out.
+        sizes: rows of each process; asked of the others, in one more exchange, when left out.
 
     Returns:
         (B, D); `rows` itself where there is one process.
@@ -121,7 +121,12 @@ def gather_rows(rows: Tensor, sizes: list[int] | None = None) -> Tensor:
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return rows
-    sizes = [len(rows)] * dist.get_world_size() if sizes is None else list(sizes)
+    if sizes is None:  # unequal shares would abort the process deep inside the exchange
+        own = torch.tensor([len(rows)], device=rows.device)
+        lengths = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+        dist.all_gather(lengths, own)
+        sizes = [int(length) for length in lengths]
+    sizes = list(sizes)
     if len(sizes) != dist.get_world_size() or sizes[dist.get_rank()] != len(rows):
         raise ValueError(
             f"sizes {sizes} do not fit {dist.get_world_size()} processes, of which number {dist.get_rank()} holds "

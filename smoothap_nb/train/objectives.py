@@ -53,11 +53,13 @@ def loss_from_config(settings: dict, class_labels: Tensor | None = None, dim: in
         ConfigError: an unknown loss or argument (with the nearest known one), a value out of range, a package that
             is missing.
     """
+    if not isinstance(settings, dict):
+        raise ConfigError(f"settings of a loss must be a table, {{'name': ..., ...}}, got {settings!r}")
     settings = {k: None if isinstance(v, str) and v == "none" else v for k, v in settings.items()}  # TOML has no null
     name = settings.pop("name", None)
     if isinstance(name, str) and name.startswith("pml."):
         kind = _peer("losses", name)
-    elif name not in LOSSES:
+    elif not isinstance(name, str) or name not in LOSSES:
         raise ConfigError(
             f"no loss {name!r}: {nearest(str(name), LOSSES)} (or pml.NAME for one of pytorch-metric-learning)"
         )
@@ -65,6 +67,8 @@ def loss_from_config(settings: dict, class_labels: Tensor | None = None, dim: in
         import smoothap_nb
 
         kind = getattr(smoothap_nb, LOSSES[name][0])
+    if class_labels is not None and not (isinstance(class_labels, Tensor) and class_labels.ndim == 2):
+        raise ConfigError(f"class_labels must be a tensor (classes, levels), got {type(class_labels).__name__}")
     if class_labels is None:  # only to try the settings: as many levels as they speak of
         levels = settings.get("margins")
         class_labels = torch.arange(2)[:, None].repeat(1, max(1, len(levels)) if isinstance(levels, list) else 1)
@@ -133,6 +137,10 @@ class Objective(nn.Module):
         self, settings: dict, class_labels: Tensor | None = None, dim: int = 2, memory: int = 0, memory_start: int = 0
     ):
         super().__init__()
+        if not isinstance(settings, dict):
+            raise ConfigError(f"settings of a loss must be a table, {{'name': ..., ...}}, got {settings!r}")
+        if class_labels is not None and not (isinstance(class_labels, Tensor) and class_labels.ndim == 2):
+            raise ConfigError(f"class_labels must be a tensor (classes, levels), got {type(class_labels).__name__}")
         terms = settings.get("terms", [settings])
         if "terms" in settings and (
             len(settings) > 1 or not isinstance(terms, list) or not terms or not all(isinstance(t, dict) for t in terms)
@@ -195,6 +203,9 @@ class Objective(nn.Module):
         Returns:
             scalar.
         """
+        if not isinstance(labels, Tensor) or labels.ndim != 2 or not labels.shape[1]:
+            got = tuple(labels.shape) if isinstance(labels, Tensor) else type(labels).__name__
+            raise ValueError(f"labels must be a tensor of integers (images, levels), coarse to fine, got {got}")
         total = None
         for weight, loss, levels, level, miner in zip(
             self.weights, self.losses, self.takes_levels, self.levels, self.miners

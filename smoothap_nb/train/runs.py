@@ -11,7 +11,7 @@ from tqdm.auto import tqdm
 from ..data.readers import dataset_info
 from ..data.settings import DataConfig
 from ..data.transforms import ImageTransform, PhotoTransform
-from ..files import write_atomic
+from ..files import check_path, write_atomic
 from .checkpoints import RunError, read_weights
 from .config import Experiment, load_experiment
 from .machine import pick_device, place
@@ -208,7 +208,7 @@ def load_run(path, device: torch.device | str | None = None) -> tuple[EmbeddingM
     Raises:
         RunError: no run there, no weights yet, damaged weights, or weights of another architecture.
     """
-    path = Path(path)
+    path = check_path("path", path)
     if not (path / "experiment.toml").is_file():
         raise RunError(
             f"{path} holds no run: name the folder that `smoothap train` wrote (it contains experiment.toml)"

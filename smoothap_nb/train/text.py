@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from smoothap_nb.data.captions import Vocabulary
 from smoothap_nb.checks import check_count
-from smoothap_nb.files import replacing, write_atomic
+from smoothap_nb.files import check_path, replacing, write_atomic
 
 FILE = "captions.json"  # says that a folder holds a run of two towers
 
@@ -262,7 +262,7 @@ def load_towers(folder: str | Path, device: torch.device | str = "cpu") -> TwoTo
     """
     from safetensors import SafetensorError, safe_open
 
-    folder = Path(folder)
+    folder = check_path("folder", folder)
     if not (folder / FILE).is_file():
         raise TowersError(
             f"{folder} holds no pictures-and-words run: name a folder that `smoothap captions` wrote (it "

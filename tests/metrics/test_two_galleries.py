@@ -89,7 +89,7 @@ def test_queries_without_a_positive_are_left_out_and_counted():
     [
         ({"folds": 3}, "folds of equal size"),
         ({"image_ids": torch.full((100,), 20)}, "rows of `images`"),
-        ({"ks": (0,)}, "k must be"),
+        ({"ks": (0,)}, "ks must be"),
         ({"ties": "lucky"}, "ties must be one of"),
         ({"relevance": torch.ones(2, 2).bool()}, "exactly one of the two"),
         ({"image_ids": None}, "exactly one"),

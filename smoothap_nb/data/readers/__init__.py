@@ -44,6 +44,6 @@ def dataset_info(name: str) -> DatasetInfo:
     Raises:
         DatasetError: no such data set; the nearest name is given.
     """
-    if name not in DATASETS:
+    if not isinstance(name, str) or name not in DATASETS:
         raise DatasetError(f"no data set {name!r}: {nearest(name, DATASETS)}")
     return DATASETS[name]
