@@ -271,6 +271,7 @@ def verdict(call: Callable, what: str, may_be_nan: bool, names: tuple[str, ...])
 
 
 ALIASES = {  # words by which a refusal may call an argument
+    "metrics": ("metric",),
     "embeddings": ("embedding", "rows"),
     "path": ("path", "run"),
     "root": ("root", "folder"),

@@ -92,7 +92,7 @@ def evaluate_cross_modal(
     if not isinstance(relevance, Tensor) or relevance.dtype != torch.bool or relevance.shape != shape:
         raise ValueError(
             f"relevance must be bool ({len(images)}, {len(texts)}), pictures by texts; got "
-            + (f"{relevance.dtype} {tuple(relevance.shape)}" if isinstance(relevance, Tensor) else f"{relevance!r}")
+            + (f"{relevance.dtype} {tuple(relevance.shape)}" if isinstance(relevance, Tensor) else f"{type(relevance)}")
         )
     if len(images) == 0 or len(images) % check_count("folds", folds):
         raise ValueError(f"{len(images)} pictures cannot be cut into {folds} folds of equal size")
