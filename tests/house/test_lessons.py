@@ -143,9 +143,9 @@ def test_a_lesson_leads_to_its_reference_and_its_problem_set(path):
     assert pages, f"{path.name} has no link to the reference"
     assert {page.replace("-", "_") for page in pages} <= {api.page_of(m).replace("-", "_") for m in api.public_names()}
     if path in FIRST:
-        sets = re.findall(r"course/source/(\w+)/(\w+)\.ipynb", source)
+        sets = re.findall(r"docs/sets/(\w+)\.ipynb", source)
         assert sets, f"{path.name} has no link to a problem set"
-        assert all((ROOT / "course" / "source" / a / f"{b}.ipynb").exists() for a, b in sets)
+        assert all((ROOT / "docs" / "sets" / f"{name}.ipynb").exists() for name in sets)
 
 
 RESHAPED = [  # lessons that hold the limits of a lesson: 40 to 70 cells, short code, checks, prose between; the list only grows  # noqa: E501
