@@ -99,6 +99,9 @@ def verify(query: LocalFeatures, candidate: LocalFeatures, pairs=None, tolerance
         tolerance: pixels of the candidate.
         method: "usac" (OpenCV's USAC_ACCURATE) or "one_point" (`one_point_affine`).
 
+    Returns:
+        `Verification`: how many points agree, the map (2, 3), and the rows that follow it.
+
     Raises:
         ImportError: OpenCV is missing; the message names the extra.
         ValueError: features without words, an unknown method.

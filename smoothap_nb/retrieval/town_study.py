@@ -1,8 +1,8 @@
 """Systems on Town: the local and global methods that the revisited protocol was made to compare, in one table.
 
-    python -m smoothap_nb.retrieval.town_study                        what is missing of the study, into
+    python -m smoothap_nb.retrieval.town_study --size small           what is missing of the study, into
                                                                       docs/results/town.json
-    python -m smoothap_nb.retrieval.town_study --part local           without the network
+    python -m smoothap_nb.retrieval.town_study --part all             with a network (see `town_network`)
     python -m smoothap_nb.retrieval.town_study --seeds 0 --size mini --out /tmp/try.json
 
 Settings are chosen on a town of their own (seed `VALIDATION`), by Medium mAP with distractors, and never again. Each
@@ -216,7 +216,7 @@ def mixed(local: Tensor, learned: Tensor, share: float) -> Tensor:
     return share * level(local) + (1 - share) * level(learned)
 
 
-def run_study(path: Path = RESULTS, seeds=(0, 1, 2), size: str = "full", part: str = "all", root=None) -> dict:
+def run_study(path: Path = RESULTS, seeds=(0, 1, 2), size: str = "full", part: str = "local", root=None) -> dict:
     """What is missing of the study, stored as it comes.
 
     Args:
@@ -275,7 +275,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--size", choices=list(SIZES), default="full")
-    parser.add_argument("--part", choices=["local", "network", "all"], default="all")
+    parser.add_argument("--part", choices=["local", "network", "all"], default="local")
     parser.add_argument("--root", type=Path, help="where towns are kept")
     args = parser.parse_args(argv)
     run_study(args.out, tuple(args.seeds), args.size, args.part, args.root)
