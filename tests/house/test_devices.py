@@ -13,6 +13,7 @@ from benchmarks.pretend import pretended_cuda
 from smoothap_nb import RetrievalMetrics, ScoreMemory, SmoothAPLoss, evaluate, recall_loss
 from smoothap_nb import train as T
 from smoothap_nb.retrieval.descriptors import extract_descriptors, learn_whitening, query_expansion
+from smoothap_nb.retrieval.netvlad import NetVLAD
 from smoothap_nb.train.config import experiment_from_dict
 from smoothap_nb.train.large_batches import cached_backward
 from smoothap_nb.train.machine import pick_device, pick_precision
@@ -175,6 +176,23 @@ def test_descriptors_whitening_and_expansion(device):
         torch.testing.assert_close((white @ white.T).cpu(), exact @ exact.T, rtol=1e-6, atol=1e-8)
     expanded = query_expansion(rows[:5].to(device), rows.to(device), top=3, alpha=1.0)
     torch.testing.assert_close(expanded.cpu(), query_expansion(rows[:5], rows, top=3, alpha=1.0))
+
+
+def test_netvlad_trains_where_its_maps_are(device):
+    "The one local descriptor with weights: values and gradients of the CPU."
+    torch.manual_seed(0)
+    layer, maps = NetVLAD(8, 4).double(), torch.randn(3, 8, 5, 6, dtype=torch.float64)
+    layer.start_from(layer.centres.detach())  # in double precision
+    wanted = layer(maps)
+    wanted[:, ::3].sum().backward()
+    gradients = [p.grad.clone() for p in layer.parameters()]
+    layer.zero_grad()
+    layer.to(device).start_from(layer.centres.detach())
+    found = layer(maps.to(device))
+    found[:, ::3].sum().backward()
+    torch.testing.assert_close(found.detach().cpu(), wanted.detach(), rtol=1e-6, atol=1e-8)
+    for parameter, gradient in zip(layer.parameters(), gradients):
+        torch.testing.assert_close(parameter.grad.cpu(), gradient, rtol=1e-6, atol=1e-8)
 
 
 def test_metrics_of_a_whole_set_are_computed_on_the_device(device, tmp_path, monkeypatch):
