@@ -3,7 +3,12 @@ list by argsort of
 argsort, forward and backward, which is the published way; both return the same gradient. Memory is what a call adds to
 the process
 at its peak, in units of one float32 list (one unit is the gradient that it returns). FastAP runs on unit embeddings of
-128 dimensions, 4 images per class, 10 bins."""
+128 dimensions, 4 images per class, 10 bins.
+
+What is left between this and *one sort* of the list, by a profile of a list of a million: placing the marks of the
+positives among themselves and in the table (searchsorted) takes over a third, the two walks through the list another
+third, joining pieces of lists a seventh. One sort of float32 in numpy uses AVX-512 and moves four bytes a score; the
+walks read every score twice and write its gradient."""
 
 from __future__ import annotations
 
