@@ -132,7 +132,10 @@ FORWARD = {  # modules that are called with (embeddings, labels)
     if name.endswith("Loss") and name not in ("MapLoss", "CrossModalLoss", "RankingLoss", "StepSettings")
 } | {"EmbeddingMemory": {}, "Objective": {}}
 OTHERWISE = {  # why -> what is not called here
-    "lesson 19's own tests hold them": ("ASMKIndex Codebook load_town local_features "),
+    "lesson 19's own tests hold them": (
+        "ASMKIndex Codebook load_town local_features vlad verify hamming_query_expansion diffuse spoc_pool crow_pool "
+        "NetVLAD "
+    ),
     "they take data sets and folders; tests/data holds them": (
         "DecodedCache ImageSet Prefetcher Protocol evaluate_protocols PictureSet RetrievalDataset "
     ),
