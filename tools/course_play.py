@@ -10,6 +10,7 @@ import contextlib
 import copy
 import io
 import linecache
+import os
 import re
 import tempfile
 from pathlib import Path
@@ -32,6 +33,7 @@ def play(nb) -> dict[str, str]:
     import torch
 
     torch.manual_seed(0)
+    os.environ["SMOOTHAP_GRADING"] = "1"  # as in the sandbox: what is only looked at is cut short
     failed, space = {}, {"__name__": "__main__"}
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # what a set writes
         for number, cell in enumerate(nb.cells):
