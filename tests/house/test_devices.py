@@ -275,3 +275,17 @@ def test_auto_takes_the_format_that_the_card_computes_in(capability, wanted):
     with pretended_cuda(capability):
         assert pick_device().type == "cuda"
         assert pick_precision("auto", pick_device()) == getattr(torch, wanted)
+
+
+@pytest.mark.parametrize("cores, processes, wanted", [(1, 1, 1), (8, 1, 8), (8, 2, 4), (3, 4, 1), (64, 1, 16)])
+def test_threads_follow_the_cores(cores, processes, wanted, monkeypatch):
+    "One for each core that this process may use, shared among the processes of the machine, sixteen at most."
+    import os
+
+    from smoothap_nb.train.machine import threads
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda number: set(range(cores)), raising=False)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    assert threads(processes) == wanted
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+    assert threads() == wanted
