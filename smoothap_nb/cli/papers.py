@@ -17,7 +17,8 @@ Name = Annotated[
     str,
     typer.Argument(
         help="A row's experiment, such as sop/smooth-ap-bs384; `glyphs`: the papers' claims on Glyphs "
-             "(`glyphs/TEXT`: only runs whose name holds the text).",
+             "(`glyphs/TEXT`: only runs whose name holds the text); `claims`: the same in the papers' regime, in "
+             "pieces (`claims/f`: without fine-tuning whole networks).",
         autocompletion=complete_paper,
     ),
 ]
@@ -62,7 +63,8 @@ RunFolder = Annotated[
 ]
 Record = Annotated[
     Optional[Path],
-    typer.Option("--record", help="The JSON file that gets the numbers, instead of one in docs/results."),
+    typer.Option("--record", help="The JSON file that gets the numbers, instead of one in docs/results (claims: the "
+             "folder of its two)."),
 ]
 Workers = Annotated[
     int, typer.Option(help="Glyphs: runs side by side, one CPU thread each; the numbers do not depend on it.")
@@ -108,6 +110,8 @@ def reproduce(
         say(_shown(name, root, settings))
     elif name.split("/")[0] == "glyphs":
         _glyphs(name.partition("/")[2], grid, cpu, record_to, workers, _changes(settings), minutes)
+    elif name.split("/")[0] == "claims":
+        _claims(name.partition("/")[2], record_to, workers, minutes)
     else:
         check_paper(name)
         options = {"also_root": also_root, "miniature": miniature, "record": record_to, "fresh": fresh}
@@ -162,6 +166,16 @@ def _glyphs(
     device = "cpu" if cpu else pick_device().type
     rows = rp.glyph_grid(grid, device, record_to, workers, changes, only, minutes, say)
     say(rp.claims_table(rp.claims(rows)))
+
+
+def _claims(track: str, record_to: Path | None, workers: int, minutes: float) -> None:
+    "Go on with the study of the claims in the papers' regime."
+    from ..naming import ConfigError
+    from ..reproduction.conduct import conduct
+
+    if track not in ("", "f"):
+        raise ConfigError(f"there is no track {track!r}: claims, or claims/f for the features alone")
+    conduct(record_to or Path("docs") / "results", workers, track or "fe", minutes, say=say)
 
 
 def _row(name: str, root: Path | None, changes: dict, run: Path | None, cpu: bool, **options) -> None:

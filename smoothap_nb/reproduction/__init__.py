@@ -42,6 +42,8 @@ _HOME = {
     "verdicts": ("Verdict", "decide", "judge", "claims", "values_of", "main_values"),
     "figures": ("comparison_figure", "ablation_figure"),
     "statistics": ("SMALLEST", "Paired", "Decision", "paired_difference", "character_error", "decide_claims", "holm"),
+    "conduct": ("Study",),
+    "referee": ("Admission", "ClaimVerdict", "admission", "difference_of", "verdicts_of", "power_of"),
 }
 _HOME = {name: module for module, names in _HOME.items() for name in names}
 __all__ = sorted(_HOME)

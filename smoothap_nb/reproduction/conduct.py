@@ -200,7 +200,7 @@ class Study:
         """Do pieces until none is left, or the time is up. Several workers may do this at once.
 
         Args:
-            tracks: "f", "e" or both.
+            tracks: "fe", or "f" for the features alone.
             minutes: start no piece after so many, 0 = no limit.
             say: called with a line for each piece.
 
@@ -242,7 +242,7 @@ def conduct(
     Args:
         results: folder of the two files of rows.
         workers: side by side, each a process with one thread, so that no number depends on them.
-        tracks: "f", "e" or both.
+        tracks: "fe", or "f" for the features alone.
         minutes: start no piece after so many, 0 = no limit.
         folder, changes: see `Study`.
         say: called with a line of text.
@@ -255,6 +255,14 @@ def conduct(
     """
     study = Study(results, folder, changes)
     study.rows()
+    from .referee import power_of
+
+    found = power_of(study.plan)
+    say(
+        f"power for a difference of {2 * study.plan['plan']['smallest']:g}, with the spreads that the plan expects: "
+        f"{found['alone']:.2f} for a claim alone, {found['among_all']:.2f} for one of {found['claims']}; .8 needs "
+        f"{found['networks'] or 'more than 30'} networks, the plan has {study.plan['networks']['count']}"
+    )
     hours = estimate(study.plan, workers)
     say(f"plan {study.hash}: about {sum(hours.values()):.1f} hours on {workers} idle cores in all "
         f"({', '.join(f'{k} {v:.2f}' for k, v in hours.items())})")  # fmt: skip

@@ -186,7 +186,7 @@ def pieces(plan: dict, rows: dict, tracks: str = "fe") -> list[Piece]:
     Args:
         plan: of `read_plan`.
         rows: of all tracks, by name.
-        tracks: "f", "e" or both.
+        tracks: "fe", or "f" for the features alone.
     """
     networks = range(plan["networks"]["count"])
     out = [Piece(f"pretext/net{k}", "pretext", network=k, seed=k) for k in networks]

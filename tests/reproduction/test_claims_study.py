@@ -250,3 +250,17 @@ def test_two_workers_share_a_study_and_a_killed_one_costs_nothing(tmp_path):
     rows = conduct(**given, say=lambda line: None)
     assert {k: rows[k] for k in before} == before
     assert pieces(read_plan(given["changes"]), rows) == []
+
+
+def test_the_command_starts_the_study_and_refuses_what_is_no_track(monkeypatch, tmp_path):
+    from typer.testing import CliRunner
+
+    from smoothap_nb.cli.commands import app
+
+    asked = []
+    monkeypatch.setattr("smoothap_nb.reproduction.conduct.conduct", lambda *given, **more: asked.append(given))
+    words = ["reproduce", "claims/f", "--workers", "2", "--minutes", "3", "--record", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0 and asked == [(tmp_path, 2, "f", 3.0)], done.output
+    done = CliRunner().invoke(app, ["reproduce", "claims/g"])
+    assert done.exit_code != 0 and "there is no track 'g'" in done.output + str(done.exception) and len(asked) == 1

@@ -1,0 +1,77 @@
+"From rows to verdicts, on rows that are invented."
+
+import base64
+
+import numpy as np
+import pytest
+
+from smoothap_nb.reproduction.referee import admission, difference_of, power_of, verdicts_of
+from smoothap_nb.reproduction.tracks import best_settings, pieces, read_plan
+
+CLASSES = 40
+IMAGES = np.arange(4, 4 + CLASSES) % 9 + 4
+
+
+def study(level: dict, longer: float = 0.0, noise: float = 0.0005) -> tuple[dict, dict]:
+    "A plan of few methods, and rows whose metrics are `level` of the method, the start 0.4."
+    full, rng = read_plan(), np.random.default_rng(0)
+    plan = full | {"methods": {m: full["methods"][m] for m in level}, "ablations": {}}
+    plan["track-e"] = plan["track-e"] | {"methods": []}
+    rows: dict = {}
+    while todo := pieces(plan, rows, "f"):
+        for piece in todo:
+            value = level.get(piece.method, 0.4) + (longer if piece.kind == "length" else 0.0)
+            value += rng.normal(0, noise) if piece.kind == "main" else 0.0
+            characters = np.round(255 * np.full(CLASSES, value)).astype(np.uint8)
+            rows[piece.name] = {
+                "values": dict.fromkeys(plan["plan"]["metrics"], value),
+                "characters": dict.fromkeys(plan["plan"]["metrics"], base64.b64encode(characters).decode()),
+                "settings": dict(piece.settings), "network": piece.network, "seed": piece.seed,
+            }  # fmt: skip
+    return plan, rows
+
+
+def said(plan, rows, text: str) -> str:
+    return next(v.verdict for v in verdicts_of(plan, rows, IMAGES) if text in v.claim["text"])
+
+
+@pytest.mark.parametrize(
+    "smooth, fast, verdict", [(0.62, 0.6, "holds"), (0.6, 0.62, "contradicted"), (0.6, 0.6, "equivalent")]
+)
+def test_a_claim_is_decided_from_rows(smooth, fast, verdict):
+    plan, rows = study({"smooth-ap": smooth, "fast-ap": fast})
+    assert said(plan, rows, "more first neighbours than FastAP") == verdict
+    assert said(plan, rows, "better than a triplet loss") == "not run"
+
+
+def test_a_method_that_is_not_trained_is_no_loser():
+    plan, rows = study({"smooth-ap": 0.6, "fast-ap": 0.3})
+    assert not admission(plan, rows, "fast-ap").admitted and admission(plan, rows, "smooth-ap").admitted
+    assert said(plan, rows, "more first neighbours than FastAP") == "not trained well enough here"
+    plan, rows = study({"smooth-ap": 0.6, "fast-ap": 0.5}, longer=0.02)
+    found = admission(plan, rows, "fast-ap")
+    assert not found.admitted and found.longer == pytest.approx(0.02) and found.gain == pytest.approx(0.1)
+
+
+def test_runs_are_paired_by_network_and_seed():
+    plan, rows = study({"smooth-ap": 0.62, "fast-ap": 0.6})
+    for name, row in rows.items():  # a network that is good for both leaves the difference alone
+        if name.startswith("main/"):
+            row["values"] = {k: v + 0.05 * row["network"] for k, v in row["values"].items()}
+    pair = difference_of(rows, "main/smooth-ap", "main/fast-ap", "mAP", IMAGES)
+    assert pair is not None and pair.mean == pytest.approx(0.02, abs=0.001) and pair.error < 0.001 and pair.runs == 12
+    del rows["main/fast-ap/net0/seed0"]
+    fewer = difference_of(rows, "main/smooth-ap", "main/fast-ap", "mAP", IMAGES)
+    assert fewer is not None and fewer.runs == 11
+    assert difference_of(rows, "main/smooth-ap", "main/triplet", "mAP", IMAGES) is None
+
+
+def test_the_plan_has_the_power_that_it_needs():
+    found = power_of(read_plan())
+    assert found["alone"] >= 0.9 and found["among_all"] >= 0.8 and found["networks"] <= 6
+    assert found["claims"] == 10
+
+
+def test_all_settings_of_a_method_are_the_tuned_ones():
+    plan, rows = study({"smooth-ap": 0.6})
+    assert rows["main/smooth-ap/net3/seed1"]["settings"] == dict(best_settings(plan, rows, "smooth-ap"))
