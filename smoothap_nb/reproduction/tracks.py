@@ -199,8 +199,8 @@ def pieces(plan: dict, rows: dict, tracks: str = "fe") -> list[Piece]:
     for left in tuning.values():
         out += left
     tuned = [m for m, left in tuning.items() if not left]
-    for method in tuned:
-        out += [p for p in _after_tuning(plan, rows, method) if p.network in ready]
+    after = [p for method in tuned for p in _after_tuning(plan, rows, method) if p.network in ready]
+    out += sorted(after, key=lambda piece: piece.network)  # a worker reads the features of a network once
     if "e" in tracks:
         for method in plan["track-e"]["methods"]:
             if method in tuned:
