@@ -1,5 +1,5 @@
-"""The guides in docs/: every Python block runs, every command and setting exists, every link resolves, every number
-follows from its source.
+"""The guides in docs/, the README, the course's and CONTRIBUTING: every Python block runs, every command and setting
+exists, every link resolves, every number follows from its source.
 
 A page's blocks run top to bottom in one namespace, in a folder of their own. A comment on the line before a block
 changes that:
@@ -29,6 +29,7 @@ SETS = {p.name for p in DOCS.glob("set[0-9]*.md")}
 GENERATED = {"benchmarks.md", "reproduction.md", "solutions.md", "lesson_solutions.md", "sets.md"} | SETS
 PAGES = sorted(DOCS.glob("*.md"))
 GUIDES = [p for p in PAGES if p.name not in GENERATED]
+GUIDES += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "course/README.md")]
 FENCE = re.compile(r"(?:^<!-- test: (?P<note>[^\n]*?) -->\n)?^```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.S | re.M)
 
 
