@@ -236,6 +236,9 @@ def convert_ground_truth(source, target=None) -> Path:
 
     Returns:
         the path written. The file appears whole or not at all.
+
+    Raises:
+        TypeError, ValueError, FileNotFoundError: no path, a file that is missing, refused or damaged.
     """
     source = check_path("source", source)
     target = source.with_suffix(".json") if target is None else check_path("target", target)

@@ -114,6 +114,9 @@ def rmac_pool(maps: Tensor, levels: int = 3, whitening: Callable | None = None) 
 
     Returns:
         (B, C), or (B, d) after a whitening to d dimensions.
+
+    Raises:
+        ValueError: maps that are not (B, C, h, w) with h and w above 0, levels that do not lie in 1 ... 100.
     """
     maps = _check_maps(maps)
     check_count("levels", levels, 100)
