@@ -12,8 +12,10 @@ from smoothap_nb.losses.signature import LossModule, settings_of
 
 LOSSES = sorted(
     name
-    for name in smoothap_nb.__all__
-    if isinstance(getattr(smoothap_nb, name), type) and issubclass(getattr(smoothap_nb, name), LossModule)
+    for name, home in sorted(smoothap_nb._HOME.items())
+    if home.startswith("losses.")  # other packages need extras
+    and isinstance(getattr(smoothap_nb, name), type)
+    and issubclass(getattr(smoothap_nb, name), LossModule)
 )
 NEEDED = {
     "ClusterLoss": {"num_classes": 5, "dim": 3},
