@@ -261,7 +261,7 @@ def check_levels(levels: Tensor, scores: Tensor | None = None) -> Tensor:
         raise ValueError(f"levels are on {levels.device}, scores are on {scores.device}: move one of them")
     if levels.device.type == "cpu" and levels.numel() and levels.min() < 0:
         raise ValueError(f"levels must not be below 0 (0 marks a negative), got {int(levels.min())}")
-    if levels.device.type == "cpu" and levels.numel() and levels.max() > DEEPEST:
+    if levels.device.type == "cpu" and levels.numel() and int(levels.max()) > DEEPEST:  # int8 cannot hold DEEPEST
         raise ValueError(f"levels must not be above {DEEPEST:,} (the depth of a label tree), got {int(levels.max())}")
     return levels
 
