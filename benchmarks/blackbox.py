@@ -1,9 +1,7 @@
 """One list with 1% positives, forward and backward of 1 - AP, lambda 4, one thread. *Sorting twice* ranks the whole
-list by argsort of
-argsort, forward and backward, which is the published way; both return the same gradient. Memory is what a call adds to
-the process
-at its peak, in units of one float32 list (one unit is the gradient that it returns). FastAP runs on unit embeddings of
-128 dimensions, 4 images per class, 10 bins.
+list by argsort of argsort, forward and backward, which is the published way; both return the same gradient. Memory is
+what a call adds to the process at its peak, in units of one float32 list (one unit is the gradient that it returns).
+FastAP runs on unit embeddings of 128 dimensions, 4 images per class, 10 bins.
 
 What is left between this and *one sort* of the list, by a profile of a list of a million: placing the marks of the
 positives among themselves and in the table (searchsorted) takes over a third, the two walks through the list another

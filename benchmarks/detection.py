@@ -1,7 +1,7 @@
 """What the ranking loss adds to a training step of the small detector (batches of 8 pages, 48 boxes each, 8 classes),
-and what it costs on a list as long as those of RaMBO's detector, which the paper puts at 320,000 entries: 8 pictures
-of 512 boxes and 20 classes make 81,920, and three remembered
-batches of the same size bring them to 327,680. CPU time of one thread, the least of several calls."""
+and what it costs on a list as long as those of RaMBO's detector, which the paper puts at 320,000 entries: 8 pictures of
+512 boxes and 20 classes make 81,920, and three remembered batches of the same size bring them to 327,680. CPU time of
+one thread, the least of several calls."""
 
 from __future__ import annotations
 

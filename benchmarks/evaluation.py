@@ -1,12 +1,8 @@
 """Exact metrics of a whole test set, every image a query, two threads. *Stanford Online Products' shape* is 60,502
-images of 512 dimensions
-in 11,316 classes and 12 super-classes, *iNaturalist's* 136,093 images with 7 levels; embeddings are drawn at random
-around class
-centres. The *product* is the one matrix product that turns embeddings into scores, in blocks, without keeping them;
-nothing exact can do
-with less. *Every row sorted* is what most code does: scores, `argsort`, precision at each hit. Memory is the peak of
-the whole process,
-libraries and embeddings included."""
+images of 512 dimensions in 11,316 classes and 12 super-classes, *iNaturalist's* 136,093 images with 7 levels;
+embeddings are drawn at random around class centres. The *product* is the one matrix product that turns embeddings into
+scores, in blocks, without keeping them; nothing exact can do with less. *Every row sorted* is what most code does:
+scores, `argsort`, precision at each hit. Memory is the peak of the whole process, libraries and embeddings included."""
 
 from __future__ import annotations
 

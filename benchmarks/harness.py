@@ -13,14 +13,12 @@ A benchmark is a module of this folder; it is found by itself. It holds
         yield not_run("the same on a GPU", "needs a CUDA device")
 
 and may hold `figures(rows)`, which takes the stored rows (dicts, as in the JSON file) and gives {name: (Figure, alt
-text)}. Work that is
-dear to prepare belongs after `if wanted(name):`, so that `-k` can skip it, and so can `--quick`: it leaves out what the
-module names in `LONG`, a tuple of beginnings of names. Our own contender comes first. Threads are one
-unless a block says `with threads(2):`; every row records how many there were.
+text)}. Work that is dear to prepare belongs after `if wanted(name):`, so that `-k` can skip it, and so can `--quick`:
+it leaves out what the module names in `LONG`, a tuple of beginnings of names. Our own contender comes first. Threads
+are one unless a block says `with threads(2):`; every row records how many there were.
 
 Results are written to docs/results/bench_NAME.json. A row measured again replaces the old one; a row that could not be
-run here leaves a
-number measured elsewhere in place, with its own date and hardware.
+run here leaves a number measured elsewhere in place, with its own date and hardware.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Forward and backward of the H-AP loss on unit embeddings of 512 dimensions, classes nested in three levels (4/8/16:
-four images per fine
-class, eight per middle, sixteen per coarse class), one thread. A *pair* is a query with one of its positives, at any
-level: H-AP has five to
-twenty times as many as Smooth-AP on the fine classes of the same batch. The *cubic kind* is the same loss in plain
-torch operations
-over all pairs of items of every query. Memory is what torch's allocator holds at the peak of a call beyond what it held
-before (the
-scaled copy of the embeddings, the scores and both passes included), in units of batch × batch float32 numbers."""
+four images per fine class, eight per middle, sixteen per coarse class), one thread. A *pair* is a query with one of its
+positives, at any
+level: H-AP has five to twenty times as many as Smooth-AP on the fine classes of the same batch. The *cubic kind* is the
+same loss in plain torch operations over all pairs of items of every query. Memory is what torch's allocator holds at
+the peak of a call beyond what it held before (the scaled copy of the embeddings, the scores and both passes included),
+in units of batch × batch float32 numbers."""
 
 from __future__ import annotations
 

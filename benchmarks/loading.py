@@ -1,10 +1,8 @@
-"""A training batch of photographs, random crops of 224 px: from JPEG files of about 500 x 400 px by Pillow, or from
-the decoded cache
-(squares of 256 px), on a CPU. The files are made up (smooth colours under grain), JPEG quality 90. `DataLoader` is
-PyTorch's, with as many persistent worker
-processes as we take threads, on the same transform. The times of a row are of batches of its own size; waiting is the
-share of time that a consumer which
-works as long as one batch takes to be read spends waiting for the next."""
+"""A training batch of photographs, random crops of 224 px: from JPEG files of about 500 x 400 px by Pillow, or from the
+decoded cache (squares of 256 px), on a CPU. The files are made up (smooth colours under grain), JPEG quality 90.
+`DataLoader` is PyTorch's, with as many persistent worker processes as we take threads, on the same transform. The times
+of a row are of batches of its own size; waiting is the share of time that a consumer which works as long as one batch
+takes to be read spends waiting for the next."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 written as the published code works: one batch × batch × batch array of differences, a sigmoid with clamped
     exponents, masks. The
 *product* is the one matrix product that turns embeddings into scores, with which all of these losses begin. Memory is
-what a
-call adds to the process at its peak, in units of batch × batch float32 numbers.
+what a call adds to the process at its peak, in units of batch × batch float32 numbers.
 
 With a long memory and tau 0.01 most sigmoids are 0 or 1 to the last bit, so that sorted scores and a window around each
 positive would do. The row *sorting first* shows why it is not done: the gradient needs to know where each score came

@@ -1,8 +1,8 @@
 """What a gradient of the rank costs, against the length n of the list: forward and backward of one list of n random
 scores, a tenth of them positives, one thread, the least CPU time of several calls. The slope is the exponent fitted to
 the four longest lists, so that an O(n) method shows about 1 and an O(n²) method about 2; logarithms hide in the second
-digit. Memory is what one call adds at its peak to what the process
-held, in a process of its own, as bytes per score. The formulas that RaMBO's Table 1 prints were read uncertainly (its
+digit. Memory is what one call adds at its peak to what the process held, in a process of its own, as bytes per score.
+The formulas that RaMBO's Table 1 prints were read uncertainly (its
 column was lost in the text at hand): they stand in the notes with that mark, and three of its rows (Mohapatra, Chen,
 Yue) have no code here. Sorting networks, soft sort and optimal-transport ranks are the plain forms of lesson 09; tuned
 libraries are faster by constants."""

@@ -1,8 +1,7 @@
-"""What the training engine adds to a step beside the network, the loss and the data: batch plan, prefetching,
-schedule, log, progress
-bar, signals. A small network and pictures that lie ready make the rest visible; the bare loop calls the same network,
-loss and optimiser.
-The times of the first two rows are of 300 steps. Gradient caching is measured against the direct step of the same
+"""What the training engine adds to a step beside the network, the loss and the data: batch plan, prefetching, schedule,
+log, progress bar, signals. A small network and pictures that lie ready make the rest visible; the bare loop calls the
+same network, loss and optimiser. The times of the first two rows are of 300 steps. Gradient caching is measured against
+the direct step of the same
 batch: a second forward pass is its price."""
 
 from __future__ import annotations

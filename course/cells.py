@@ -1,6 +1,5 @@
 """What happens to the cells of a submission around the grading: lost marks of cells are found again, locked cells put
-back, copies
-told apart; and nothing is stored that would run in the browser of whoever reads it.
+back, copies told apart; and nothing is stored that would run in the browser of whoever reads it.
 """
 
 from __future__ import annotations
@@ -96,9 +95,8 @@ def clean(page: str) -> str:
 
 
 def harmless(markdown: str) -> str:
-    """A cell's Markdown, rendered and cleaned, as one block of HTML that Markdown leaves alone: brackets and
-    backticks of the text are written as
-    entities, which are never syntax, and no line is blank.
+    """A cell's Markdown, rendered and cleaned, as one block of HTML that Markdown leaves alone: brackets and backticks
+    of the text are written as entities, which are never syntax, and no line is blank.
     """
     markdown = MATHS.sub(
         lambda command: "\\text{" + command[1] + "}", markdown

@@ -1,10 +1,9 @@
 """What a teacher should look at: code in a submission that no answer needs, and that a cheat does.
 
 Tests run in the kernel of the answers, so an answer can attack its tests. Nothing of this proves anything, and a name
-put together from pieces is not
-found. What is found is written into the column `look_at` of marks.csv. Cells that reach for the tests themselves
-(frames of the caller, the shell, the history of
-inputs, functions of libraries replaced) are not run until a person has read them.
+put together from pieces is not found. What is found is written into the column `look_at` of marks.csv. Cells that reach
+for the tests themselves (frames of the caller, the shell, the history of inputs, functions of libraries replaced) are
+not run until a person has read them.
 """
 
 from __future__ import annotations

@@ -9,12 +9,10 @@ is executed or unpickled.
 Why recipes and not embeddings: the labels of all glyphs are public (they are Unicode names), so perfect embeddings
     can be made without a network, and
 a budget can only be checked by whoever holds the clock. The board trains each recipe itself, in a process of its own
-with a limit on time and
-memory, on seeds and distortions of its own, and ranks the *test* characters, which the problem set never shows. Nobody
-gains by a lucky seed.
-With --embeddings it also lists embeddings.safetensors (a tensor "embeddings", one row per picture of `held_out("test",
-secret)`), measured anew from the
-rows; that list is for methods that no recipe can express, it stands apart, and it proves nothing about who made them.
+with a limit on time and memory, on seeds and distortions of its own, and ranks the *test* characters, which the problem
+set never shows. Nobody gains by a lucky seed. With --embeddings it also lists embeddings.safetensors (a tensor
+"embeddings", one row per picture of `held_out("test", secret)`), measured anew from the rows; that list is for methods
+that no recipe can express, it stands apart, and it proves nothing about who made them.
 
 Results are kept in a JSON file beside the board: a recipe that was run before is not run again.
 """

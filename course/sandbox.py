@@ -1,9 +1,8 @@
 """Where a student's code runs when it is graded: a kernel behind the walls of walls.py, and nbgrader outside.
 
-nbgrader talks to the kernel through sockets in a small folder in memory, which is seen from outside by way of /proc,
-so that nothing of the disk can be
-written inside. A watchdog ends kernels that take too much memory or time. Marks, feedback and gradebook are written
-by nbgrader, outside.
+nbgrader talks to the kernel through sockets in a small folder in memory, which is seen from outside by way of /proc, so
+that nothing of the disk can be written inside. A watchdog ends kernels that take too much memory or time. Marks,
+feedback and gradebook are written by nbgrader, outside.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """The walls around a student's code: the command line that starts a process inside bubblewrap, and what the process
 may ask of the kernel.
 
-Inside there is no network, a system to read but not to write, an empty environment, and three small folders in
-memory. A filter
-refuses what would make memory that nobody counts (memfd, System V segments) and new namespaces with mounts in them.
-Who grades as root has the student's
-code run as nobody. The README of the course says what holds and what does not.
+Inside there is no network, a system to read but not to write, an empty environment, and three small folders in memory.
+A filter refuses what would make memory that nobody counts (memfd, System V segments) and new namespaces with mounts in
+them. Who grades as root has the student's code run as nobody. The README of the course says what holds and what does
+not.
 """
 
 from __future__ import annotations
@@ -231,9 +230,8 @@ def command(folder: str, files: str | None, limits: dict = LIMITS) -> list[str]:
 
 
 def namespaces() -> list[str]:
-    """Options that part the inside from the system. Root sets up the walls without a user namespace, whose inside
-    would still be root
-    to /proc, and changes to nobody behind them.
+    """Options that part the inside from the system. Root sets up the walls without a user namespace, whose inside would
+    still be root to /proc, and changes to nobody behind them.
     """
     if os.geteuid() == 0:
         return [

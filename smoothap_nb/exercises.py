@@ -6,8 +6,8 @@ They need torch (or numpy) and nothing else, no nbgrader:
     check(f, *inputs, expect=value, see=("01", "A rank is a count"), mistakes={"argsort-once": another_value})
 
 calls `f(*inputs)`. Where the result is not `expect`, the message names the input, both values, the mistake that leads
-to just this wrong value
-if it is known, the student's own line if that one stopped, and the section of the lesson that explains it.
+to just this wrong value if it is known, the student's own line if that one stopped, and the section of the lesson that
+explains it.
 """
 
 from __future__ import annotations

@@ -36,8 +36,7 @@ def replacing(path, durable: bool = True) -> Iterator[Path]:
     """A path beside the target to write to; when the block ends well it takes the target's place, otherwise it is gone.
 
     A reader meets the old file or the new one. The file's mode follows the umask, whatever wrote it. What a killed
-    writer left
-    behind is cleared away an hour later by the next one.
+    writer left behind is cleared away an hour later by the next one.
 
     Args:
         path: the target; its folder must exist.

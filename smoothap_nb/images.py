@@ -103,11 +103,9 @@ def to_rgb(image):
     """A PIL picture of any mode as an RGB one, turned as the camera was held.
 
     Transparent parts become white. Greys of 16 bits are scaled by 65,535. Whole numbers of 32 bits and floating-point
-    greys come without a range:
-    the smallest of 1 (floating point only), 255 and 65,535 that holds the largest value is taken for white, else that
-    value itself; negative
-    values are lifted until the smallest is black, NaN is black, infinity white or black. Colour profiles are not
-    applied.
+    greys come without a range: the smallest of 1 (floating point only), 255 and 65,535 that holds the largest value is
+    taken for white, else that value itself; negative values are lifted until the smallest is black, NaN is black,
+    infinity white or black. Colour profiles are not applied.
 
     Args:
         image: `PIL.Image.Image`; of an animation, its current frame.

@@ -1,9 +1,8 @@
 """Golden vectors: numbers obtained by running public implementations, replayed through the public API.
 
 One JSON file per section. The folder is `tests/vectors`, or the one that the environment variable VECTORS_DIR names;
-cases are read
-from the files, so that another set with the same schema replays as it is. A file that is not there is skipped by name.
-Conventions, sources and tolerances stand in `tests/vectors/README.md`.
+cases are read from the files, so that another set with the same schema replays as it is. A file that is not there is
+skipped by name. Conventions, sources and tolerances stand in `tests/vectors/README.md`.
 """
 
 from __future__ import annotations

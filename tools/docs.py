@@ -6,8 +6,7 @@
     python tools/docs.py --no-run      leave stale notebooks as they are, and name them
 
 Quarto is taken from the PATH, else fetched by `pip install quarto-cli`. Where that fails, plain pages are rendered in
-its place
-(tools/pages.py), in the order of `_quarto.yml`.
+its place (tools/pages.py), in the order of `_quarto.yml`.
 """
 
 from __future__ import annotations

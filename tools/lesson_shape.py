@@ -4,9 +4,8 @@
 
 Counted apart, because no reader goes through it line by line: code that only draws (cells that begin with "# Code
     of the figure") and docstrings. Cells
-that only import or steer the export hold no lines either. A cell is checked where it asserts, or must raise. Words
-are counted against every line of
-code on the page; exercises, which are for afterwards, are not counted.
+that only import or steer the export hold no lines either. A cell is checked where it asserts, or must raise. Words are
+counted against every line of code on the page; exercises, which are for afterwards, are not counted.
 """
 
 from __future__ import annotations

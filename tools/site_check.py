@@ -6,10 +6,8 @@
 Files: code keeps its lines, no cell begins with a directive, no Quarto markup shows as text, no link leads to a
     notebook that is a page of
 the site, no page is larger than 3 MB. Browser: every page at 390 px in light colours, ten of them at 390 and 1280 px in
-both themes: no
-sideways scroll, no console error, nothing missing, nothing fetched from another host, no serious or critical finding of
-axe-core; the
-times of first paint are told.
+both themes: no sideways scroll, no console error, nothing missing, nothing fetched from another host, no serious or
+critical finding of axe-core; the times of first paint are told.
 """
 
 from __future__ import annotations

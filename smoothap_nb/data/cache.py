@@ -1,12 +1,10 @@
 """A data set of photographs decoded once, into squares of bytes from which batches are cut on the device.
 
 Why not webdataset or FFCV: webdataset streams shards in their own order, and our samplers ask for classes by index;
-FFCV has both, but
-compiles against OpenCV and libjpeg-turbo at installation, and fixes the crop's random numbers to its own pipeline,
-where ours must be decided
-by (seed, image, draw) so that a resumed run sees the same pictures. A memory-mapped file of equal squares is a page
-of code, and decoding,
-the costly part, is gone from the second epoch on either way.
+FFCV has both, but compiles against OpenCV and libjpeg-turbo at installation, and fixes the crop's random numbers to its
+own pipeline, where ours must be decided by (seed, image, draw) so that a resumed run sees the same pictures. A
+memory-mapped file of equal squares is a page of code, and decoding, the costly part, is gone from the second epoch on
+either way.
 """
 
 from __future__ import annotations
@@ -73,8 +71,7 @@ class DecodedCache(PictureSet):
     """A data set of photographs, decoded once into squares of bytes, from which batches are cut on the device.
 
     The folder belongs to one data set, split and side. Building goes on where it was stopped or killed; of several
-    processes that ask
-    for the same cache one builds and the others wait.
+    processes that ask for the same cache one builds and the others wait.
 
     Args:
         dataset: with `transform` (`PhotoTransform`), `labels`, and `photo(i)` or `paths` and `root`.
@@ -83,8 +80,7 @@ class DecodedCache(PictureSet):
         workers: threads that decode.
         progress: show a bar while building.
         damaged_share: share of the pictures that may be unreadable before the build stops. A data set with `photo(i)`
-            decides what takes
-            their place (an `ImageSet`: another picture of the class), else they are grey.
+            decides what takes their place (an `ImageSet`: another picture of the class), else they are grey.
 
     Attributes:
         damaged: file -> why it could not be read, of all pictures that came up damaged or missing while the cache was

@@ -176,9 +176,8 @@ def reword(words: Sequence[str], style: str) -> list[str]:
     Args:
         words: of a Unicode name, in order, from `name_words`.
         style: "name" (as it is), "filler" (inside a sentence chosen by the words), "accent first" (what follows WITH
-            comes first, or the last
-            word where no WITH does), "synonyms" (as in `SYNONYMS`), or "script dropped" (the first word left out, if
-            one that says something stays).
+            comes first, or the last word where no WITH does), "synonyms" (as in `SYNONYMS`), or "script dropped" (the
+            first word left out, if one that says something stays).
 
     Raises:
         ValueError: an unknown style.

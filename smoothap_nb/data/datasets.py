@@ -34,8 +34,7 @@ def load_dataset(
     Args:
         name: a data set of `DATASETS`.
         split: "train" or "test"; In-Shop, folders and CSV files also have "query" and "gallery", VehicleID "small",
-            "medium" and "large",
-            Glyphs "val" and "all".
+            "medium" and "large", Glyphs "val" and "all".
         root: the folder that the official archive unpacks to, or the one above; None: `data.root`, else a folder of
             that name in the cache.
         data: how pictures are cut, how many levels are used, how many pictures may be damaged; None: 224 pixels, all
@@ -48,8 +47,7 @@ def load_dataset(
 
     Raises:
         DatasetError: an unknown name or split, a wrong or damaged list, labels that contradict the tree, a class on
-            both sides of the split, a path
-            outside of the root, a file in place of a folder.
+            both sides of the split, a path outside of the root, a file in place of a folder.
         MissingData: folder, list or (more than `data.damaged_share` of the) pictures are not there.
     """
     return dataset_info(name).load(split, _root(root, data), data, seed)

@@ -87,8 +87,8 @@ def batch_statistics(sampler, labels, epochs: int = 1) -> dict:
         dict: `batches` in an epoch and `images` in a batch (means); `reached`, the share of the images that were
             used at least once;
         `alone`, the share of queries without a positive in their batch; `shared` (list of L floats), for each level,
-        coarse to fine, the
-        mean number of other images in the batch that share the query's label down to that level and no further.
+        coarse to fine, the mean number of other images in the batch that share the query's label down to that level and
+        no further.
     """
     labels = columns(labels)
     counted = [batch for k in range(epochs) for batch in sampler.epoch(k)]

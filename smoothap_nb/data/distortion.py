@@ -116,9 +116,9 @@ def distort(images: Tensor, keys: Tensor, strength: float = 1.0) -> Tensor:
     Args:
         images: (B, H, H) or (B, 1, H, H), uint8, or floating in [0, 1].
         keys: (B,) int64, from `distortion_keys`.
-        strength: >= 0. 0 changes nothing; at 1 rotation is within 12 degrees, scale within a factor 1.2, shift
-            within 6% of the side,
-            contrast from 1 down to 0.5, blur up to 2.5% of the side, noise of standard deviation up to 0.06.
+        strength: >= 0. 0 changes nothing; at 1 rotation is within 12 degrees, scale within a factor 1.2, shift within
+            6% of the side, contrast from 1 down to 0.5, blur up to 2.5% of the side, noise of standard deviation up to
+            0.06.
 
     Returns:
         (B, 1, H, H) float32 in [0, 1]; bit for bit the same whatever else is in the batch.

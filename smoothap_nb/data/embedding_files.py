@@ -20,8 +20,7 @@ def read_embeddings(path) -> tuple[np.ndarray | Tensor, np.ndarray | None]:
 
     Args:
         path: a `.npy` file with (N, D) numbers (mapped, not read whole), or a `.safetensors` file with a tensor
-            `embeddings` (or one tensor alone) and,
-            if it likes, `labels`.
+            `embeddings` (or one tensor alone) and, if it likes, `labels`.
 
     Returns:
         (N, D) and (N,) or (N, L) or None.

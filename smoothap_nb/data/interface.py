@@ -27,11 +27,9 @@ class RetrievalDataset(Protocol):
     so may yours.
 
     A picture is decided by (seed, what it is, draw) alone: the same in any batch, order, process or thread. Whoever
-    writes a data set of their
-    own derives it from `PictureSet` and gives `labels`, `level_names`, `identity` and `raw`; the rest follows. What
-    must be known
-    before there is a data set (its protocols, the transform of a user's own picture, which settings fit) its line in
-    `DATASETS` says.
+    writes a data set of their own derives it from `PictureSet` and gives `labels`, `level_names`, `identity` and `raw`;
+    the rest follows. What must be known before there is a data set (its protocols, the transform of a user's own
+    picture, which settings fit) its line in `DATASETS` says.
 
     Attributes:
         name, split: for messages.

@@ -29,9 +29,8 @@ def label_tree(names: list[list[str]], tree: str = "strict", what: str = "the li
 
     Args:
         names: one column of N names per level, coarse to fine.
-        tree: "strict": a name means the same class everywhere and has one parent. "path": a name below another
-            parent is
-            another class, as in folders. "split": as "path", with a warning where that happens.
+        tree: "strict": a name means the same class everywhere and has one parent. "path": a name below another parent
+            is another class, as in folders. "split": as "path", with a warning where that happens.
         what: where the names come from, for messages.
         level_names: what the levels are called, for messages.
 

@@ -134,9 +134,8 @@ def look_up(root: Path, paths: Sequence[str]) -> tuple[list[str], dict[str, str]
         paths: relative to it, "/" between folders.
 
     Returns:
-        the missing ones, broken links among them, in the order of the list; path -> what is wrong, for absolute
-        paths, those with "..", and links to
-        somewhere outside.
+        the missing ones, broken links among them, in the order of the list; path -> what is wrong, for absolute paths,
+        those with "..", and links to somewhere outside.
     """
     folders: dict[str, dict[str, bool] | str] = {}
     missing: list[str] = []

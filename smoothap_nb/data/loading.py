@@ -35,11 +35,10 @@ class Batch(NamedTuple):
 class Prefetcher:
     """Batches of a plan, in order, prepared ahead by threads.
 
-    Any number of workers gives the same pictures. On CUDA the batch is copied from pinned memory while the device
-    works on the one
-    before, as bytes where the data set has them (`raw`), and becomes numbers there (`finish`): squares of a
-    `DecodedCache` are cut on the device. Leaving the loop, an exception
-    and Ctrl-C end the threads; an error in a worker is raised here as it was.
+    Any number of workers gives the same pictures. On CUDA the batch is copied from pinned memory while the device works
+    on the one before, as bytes where the data set has them (`raw`), and becomes numbers there (`finish`): squares of a
+    `DecodedCache` are cut on the device. Leaving the loop, an exception and Ctrl-C end the threads; an error in a
+    worker is raised here as it was.
 
     Args:
         dataset: a `RetrievalDataset`.

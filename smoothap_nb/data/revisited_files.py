@@ -167,8 +167,7 @@ def read_ground_truth(path) -> dict:
 
     Returns:
         {"imlist": names of the gallery images, "qimlist": names of the query images, "gnd": one dict per query with
-        "bbx" (4 numbers: left,
-        top, right, bottom, in pixels) and "easy", "hard", "junk" (lists of gallery indices)}.
+        "bbx" (4 numbers: left, top, right, bottom, in pixels) and "easy", "hard", "junk" (lists of gallery indices)}.
 
     Raises:
         FileNotFoundError, ValueError: a file that is missing, refused, damaged, or not of this form; what is wrong is

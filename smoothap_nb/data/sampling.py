@@ -1,10 +1,9 @@
 """Samplers: what a batch must hold so that there is something to rank (lesson 12).
 
-All have one face. `len(s)` batches in an epoch; `s.epoch(k)` the list of them, a pure function of the seed and k,
-which is what lets a run resume in the
-middle of an epoch. Iterating gives the epochs one after the other, so that `DataLoader(data, batch_sampler=s)` works;
-where
-all batches have one size, `DataLoader(data, sampler=s.single(), batch_size=s.batch_size)` does too.
+All have one face. `len(s)` batches in an epoch; `s.epoch(k)` the list of them, a pure function of the seed and k, which
+is what lets a run resume in the middle of an epoch. Iterating gives the epochs one after the other, so that
+`DataLoader(data, batch_sampler=s)` works; where all batches have one size, `DataLoader(data, sampler=s.single(),
+batch_size=s.batch_size)` does too.
 """
 
 from __future__ import annotations
@@ -49,10 +48,9 @@ class MPerClassSampler(BatchSampler):
     """Batches of `classes` different classes with `images` images of each; a sequence of index arrays for each epoch.
 
     A class is shuffled and cut into groups of `images`; the last group is filled up from the class's other images.
-    Groups
-    are dealt to batches at random, no class twice in a batch; a batch that comes out short gets further groups from
-    classes it does not hold. A class with fewer images than `images` gives all it has. A class that would fill more
-    groups than the epoch has batches gives a different random part of its images in each epoch.
+    Groups are dealt to batches at random, no class twice in a batch; a batch that comes out short gets further groups
+    from classes it does not hold. A class with fewer images than `images` gives all it has. A class that would fill
+    more groups than the epoch has batches gives a different random part of its images in each epoch.
 
     Args:
         labels: (N,) integers.
@@ -62,8 +60,7 @@ class MPerClassSampler(BatchSampler):
 
     Raises:
         TypeError, ValueError: sizes or a seed that are no whole numbers, sizes below 2, a seed below 0, fewer classes
-            with two images than
-            `classes` asks for.
+            with two images than `classes` asks for.
     """
 
     def __init__(self, labels, classes: int, images: int = 4, seed: int = 0):
@@ -120,21 +117,17 @@ class SuperPairSampler(BatchSampler):
     """FastAP's batches as published: half from each of two super-labels, through cursors that wrap (Cakir et al.
     2019; kunhe/FastAP-metric-learning).
 
-    In each epoch the classes of every super-label are shuffled (and the images of each class), and all their images
-    put in a row; every pair of super-labels, in random
-    order, gives `per_pair` batches, each the next batch/2 images of either row. No image comes twice in a batch: a
-    super-label with
-    fewer than batch/2 images gives each once.
+    In each epoch the classes of every super-label are shuffled (and the images of each class), and all their images put
+    in a row; every pair of super-labels, in random order, gives `per_pair` batches, each the next batch/2 images of
+    either row. No image comes twice in a batch: a super-label with fewer than batch/2 images gives each once.
 
     Args:
         labels: (N, L) integers, L >= 2, coarse to fine; the first column is the super-label.
         batch: images in a batch, even, at least 4.
-        per_pair: batches of each pair; the authors' 5 on Stanford Online Products, 2 on In-Shop. 0: ceil(2 n /
-            batch), n images
-            under the pair's larger partner (under the other one, with `background`).
-        background: a super-label that is one half of every batch, as the authors pair PKU VehicleID's vehicles
-            without a known model
-            (0) with each known model, with per_pair = 0.
+        per_pair: batches of each pair; the authors' 5 on Stanford Online Products, 2 on In-Shop. 0: ceil(2 n / batch),
+            n images under the pair's larger partner (under the other one, with `background`).
+        background: a super-label that is one half of every batch, as the authors pair PKU VehicleID's vehicles without
+            a known model (0) with each known model, with per_pair = 0.
         seed: decides every draw, together with the epoch's number.
 
     Raises:
@@ -188,9 +181,9 @@ class RandomSuperPairSampler(BatchSampler):
     """Batches from a few super-labels with fresh draws, `images` of each class: FastAP's scheme as re-implemented in
     libraries.
 
-    Every combination of `super_classes` super-labels gives `per_pair` batches; the order of the batches is random.
-    The classes of a batch
-    are divided evenly among its super-labels; one that has too few classes gives all, and the others make up for it.
+    Every combination of `super_classes` super-labels gives `per_pair` batches; the order of the batches is random. The
+    classes of a batch are divided evenly among its super-labels; one that has too few classes gives all, and the others
+    make up for it.
 
     Args:
         labels: (N, L) integers, L >= 2, coarse to fine; the first column is the super-label.
@@ -260,18 +253,16 @@ class HierarchicalSampler(BatchSampler):
     """Batches that hold siblings at every level of the label tree: coarse nodes first, then nodes below them, then
     classes.
 
-    Exactly `classes` classes in a batch, `images` of each (all it has, where a class has fewer), no image twice.
-    Nodes are drawn with a
-    probability proportional to the groups of images not yet used in this epoch; an epoch is as long as it takes to
-    use all groups once if none had to be used twice.
+    Exactly `classes` classes in a batch, `images` of each (all it has, where a class has fewer), no image twice. Nodes
+    are drawn with a probability proportional to the groups of images not yet used in this epoch; an epoch is as long as
+    it takes to use all groups once if none had to be used twice.
 
     Args:
         labels: (N, L) integers, coarse to fine (with L = 1 all classes are siblings).
         classes: classes in a batch, at least 2.
         images: images of each, at least 2.
-        super_classes: nodes of the coarsest level in a batch, at least 1. Below, a node that has to give k classes
-            over d levels gives
-            them through k^(1/d) children, at least 2.
+        super_classes: nodes of the coarsest level in a batch, at least 1. Below, a node that has to give k classes over
+            d levels gives them through k^(1/d) children, at least 2.
         seed: decides every draw, together with the epoch's number.
 
     Raises:
@@ -357,10 +348,9 @@ class OfficialMPerClassSampler(BatchSampler):
     """The sampler of the Smooth-AP authors' code, quirks included (Andrew-Brown1/Smooth_AP,
     `TrainDatasetsmoothap.reshuffle`).
 
-    One order of the classes per epoch; each batch takes the next `images` images of the first `classes` classes in
-    that order that still
-    have so many; the epoch ends when a batch cannot be filled; the batches are then shuffled. The number of batches
-    depends on the
+    One order of the classes per epoch; each batch takes the next `images` images of the first `classes` classes in that
+    order that still have so many; the epoch ends when a batch cannot be filled; the batches are then shuffled. The
+    number of batches depends on the
     order: the length is that of epoch 0; an epoch that falls short goes on with a new shuffle, a longer one is cut.
 
     Args:

@@ -70,9 +70,8 @@ class FastAPLoss(RankingLoss):
     ranking.
 
     Args:
-        bins: number of bins over the squared distances 0 ... 4. The authors' default is 10; the Smooth-AP paper
-            takes 20
-            on INaturalist.
+        bins: number of bins over the squared distances 0 ... 4. The authors' default is 10; the Smooth-AP paper takes
+            20 on INaturalist.
         include_query: keep each query in its own ranking, as its own first positive.
         normalize: scale embeddings to length 1 before comparing them; without it they must be of length 1 already.
         validate: look for NaN, infinity and scores that are no cosines on CUDA too (on a CPU always).

@@ -32,13 +32,11 @@ class EmbeddingMemory(LossModule):
     """Cross-batch memory for any embedding loss of this package: each query is ranked against its batch and the
     embeddings of earlier ones.
 
-    Called like the loss itself. After each call in training mode the batch's embeddings join the memory, detached;
-    the oldest leave first.
-    In eval mode the memory is read and left as it is. Gradient mode plays no part: a pass under `torch.no_grad()` in
-    training mode fills it.
-    Remembered rows get no gradient; the current batch gets it both as queries and as gallery. The memory lives in the
-    module's buffers, so
-    that `state_dict`, `.to(device)` and resuming work; it follows the batch to its device.
+    Called like the loss itself. After each call in training mode the batch's embeddings join the memory, detached; the
+    oldest leave first. In eval mode the memory is read and left as it is. Gradient mode plays no part: a pass under
+    `torch.no_grad()` in training mode fills it. Remembered rows get no gradient; the current batch gets it both as
+    queries and as gallery. The memory lives in the module's buffers, so that `state_dict`, `.to(device)` and resuming
+    work; it follows the batch to its device.
 
     With `ref_emb` (say, the batches of all processes gathered) the gallery is `ref_emb` and the memory, and `ref_emb`
     is what is remembered.

@@ -13,8 +13,7 @@ def value_with_gradient(compute: Callable, scores: Tensor, *settings, name: str,
 
     Args:
         compute: called as ``compute(scores, *settings, gradient)``; returns the values (Q,) and, where the bool
-            `gradient` asks for it, the derivative of
-            each value by its row of scores (Q, G), otherwise anything.
+            `gradient` asks for it, the derivative of each value by its row of scores (Q, G), otherwise anything.
         scores: (Q, G). The derivative is asked for only where autograd will want it.
         settings: what else `compute` takes: tensors without gradient, numbers.
         name: what the function is called in the message of a second derivative.

@@ -23,9 +23,8 @@ def average_precision(scores: Tensor, relevance: Tensor, ties: str = "max", vali
     Args:
         scores: (Q, G) similarity, higher is closer.
         relevance: (Q, G) bool, True for positives.
-        ties: how an item of equal score counts, in both ranks: "max" as ahead (precision is read after the whole
-            tie group, as in
-            scikit-learn), "min" as behind, "average" as half ahead.
+        ties: how an item of equal score counts, in both ranks: "max" as ahead (precision is read after the whole tie
+            group, as in scikit-learn), "min" as behind, "average" as half ahead.
         validate: look for NaN and infinity on CUDA too (on a CPU always).
 
     Returns:

@@ -137,8 +137,7 @@ def h_ap(scores: Tensor, relevance_values: Tensor, ties: str = "max", validate: 
     level or not.
 
     Computed as what it is, a weighted mean of ordinary APs, one per distinct relevance of a query: the cost is one
-    sort, plus one pass per
-    distinct value.
+    sort, plus one pass per distinct value.
 
     Args:
         scores: (Q, G) similarity, higher is closer.

@@ -25,8 +25,7 @@ def annotator_vote(answers) -> str:
 
     Args:
         answers: the annotators' words, each "E" (easy), "H" (hard), "U" (unclear) or "N" (negative); a string such as
-            "EEHUU"
-            will do. The paper asks five people, the rule works for any number.
+            "EEHUU" will do. The paper asks five people, the rule works for any number.
 
     Returns:
         "E", "H", "U" or "N".
@@ -130,8 +129,7 @@ def evaluate_revisited(scores=None, ground_truth=None, ks: Sequence[int] = (1, 5
 
     Args:
         scores: (Q, G) similarity, higher is closer; tensor or array. Columns are the gallery in the order of `imlist`;
-            distractors
-            follow in further columns and are negatives of every query. Query images are not in the gallery.
+            distractors follow in further columns and are negatives of every query. Query images are not in the gallery.
         ground_truth: one dict per query with keys "easy", "hard" and "junk", each a list of gallery indices; or what
             `load_revisited` or `read_ground_truth` gives.
         ks: depths of precision.
@@ -144,11 +142,9 @@ def evaluate_revisited(scores=None, ground_truth=None, ks: Sequence[int] = (1, 5
 
     Returns:
         {"easy": {"mAP": ..., "mP@1": ..., "queries_skipped": ...}, "medium": ..., "hard": ...}, values in [0, 1].
-        Queries
-        without positives in a setup are skipped there and counted; a setup without any valid query has NaN.
+        Queries without positives in a setup are skipped there and counted; a setup without any valid query has NaN.
         Positives missing from a shortened list add nothing and still count. A query none of whose positives is listed
-        scores 0 (the
-        official code stops with an error there).
+        scores 0 (the official code stops with an error there).
 
     Raises:
         TypeError, ValueError: what does not fit is named, and how to mend it; among others a ground truth without any

@@ -74,9 +74,8 @@ def evaluate_cross_modal(
 
     Returns:
         dict with, for both directions ("image->text", "text->image"), `R@K` (a hit rate in [0, 1]: the best positive
-        counts), `mAP`, `median rank` of the
-        best positive, and `queries_skipped` (those without a positive), e.g. under "text->image R@5"; and `rsum`, the
-        sum of all R@K in points of 100.
+        counts), `mAP`, `median rank` of the best positive, and `queries_skipped` (those without a positive), e.g. under
+        "text->image R@5"; and `rsum`, the sum of all R@K in points of 100.
 
     Raises:
         TypeError, ValueError: what does not fit, ids that name no picture, folds of unequal size, a direction without

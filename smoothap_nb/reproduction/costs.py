@@ -123,10 +123,10 @@ def cost_of(entry: Entry, experiment: Experiment | None = None, labels=None) -> 
         labels: (N, L) of the training pictures, for the exact length of an epoch.
 
     Returns:
-        steps, exact (whether they are), pictures, gflop (of a picture's forward pass), memory (GB, by lesson 18:
-        what is kept for the backward pass of the pictures
-        seen at a time, and weights, gradients and moments), hours by card (None where the memory does not suffice),
-        rates (pictures per second that it computes), cores (that have to decode to keep up), by card.
+        steps, exact (whether they are), pictures, gflop (of a picture's forward pass), memory (GB, by lesson 18: what
+        is kept for the backward pass of the pictures seen at a time, and weights, gradients and moments), hours by card
+        (None where the memory does not suffice), rates (pictures per second that it computes), cores (that have to
+        decode to keep up), by card.
     """
     experiment = experiment or entry.experiment()
     optim, batch = experiment.optim, experiment.batch

@@ -30,8 +30,8 @@ def f_row() -> Row:
 
     Returns:
         scores (4,) float32, cosines computed by a small trained network; relevance (4,) bool; images (4, 32, 32) and
-        query (32, 32) uint8; names of
-        the four characters; levels (4,), how many of the three levels of its label each picture shares with the query.
+        query (32, 32) uint8; names of the four characters; levels (4,), how many of the three levels of its label each
+        picture shares with the query.
     """
     batch, query, four = glyph_batch(), 2, [0, 319, 1, 69]
     labels = torch.as_tensor(batch["labels"])

@@ -183,9 +183,8 @@ def explore(
         draw: takes one value per slider, by the slider's name, and returns a figure.
         alt: what moving the slider shows, as a finding.
         start: place of the value shown first, one for each slider; the middle when left out.
-        live: use ipywidgets and call `draw` at every move, over the whole range between the values (needs a
-            kernel); else frames drawn once, as plain
-            HTML. Left out, what `live_figures` says: static, unless it was called.
+        live: use ipywidgets and call `draw` at every move, over the whole range between the values (needs a kernel);
+            else frames drawn once, as plain HTML. Left out, what `live_figures` says: static, unless it was called.
         between: whether `draw` can take values between the listed ones when live; False keeps to the list.
         **values: each slider's name and the values it stops at, e.g. ``tau=[0.1, 0.01, 0.001]``; two sliders draw
             every pair.

@@ -410,9 +410,8 @@ def RankLab(scores=None, relevance=None, levels=None, *, images=None, query=None
 
     Returns:
         an `anywidget.AnyWidget` with the traitlets `scores`, `relevance`, `levels`, `tau`, `lam`, `margin`, `alpha`,
-        `bins` and `gradient`. Read them to
-        know what the hand has moved, set them to move the figure, `observe` them to be told; `numbers()` is the
-        library's view of the moment.
+        `bins` and `gradient`. Read them to know what the hand has moved, set them to move the figure, `observe` them to
+        be told; `numbers()` is the library's view of the moment.
 
     Raises:
         ImportError: anywidget is not installed.

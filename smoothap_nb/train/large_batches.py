@@ -106,8 +106,8 @@ def gather_rows(rows: Tensor, sizes: list[int] | None = None) -> Tensor:
     """The rows of all processes, in the order of their ranks, with a gradient.
 
     Every process must compute the same loss from the result. `DistributedDataParallel` averages gradients over
-    processes; the sum in the
-    backward pass makes that average equal to the gradient of one process with the whole batch.
+    processes; the sum in the backward pass makes that average equal to the gradient of one process with the whole
+    batch.
 
     Args:
         rows: (b, D) of this process.

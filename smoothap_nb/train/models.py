@@ -84,8 +84,7 @@ def se_resnet50(num_classes: int = 1000) -> nn.Module:
     """ResNet-50 with squeeze and excitation in every block, reduction 16 (Hu et al. 2018; "SENet-50").
 
     The stride sits in the 3 x 3 convolution, as in torchvision's and timm's ResNets (the first release had it in the 1
-    x 1 before); the names of the
-    tensors are those of timm's `seresnet50`.
+    x 1 before); the names of the tensors are those of timm's `seresnet50`.
 
     Args:
         num_classes: outputs of the classifier.
@@ -135,8 +134,7 @@ class EmbeddingModel(nn.Module):
 
     Args:
         config: see `ModelConfig`; ``EmbeddingModel(ModelConfig(backbone="resnet18", dim=128))``. Backbones are
-            torchvision's ResNets,
-            "se_resnet50", and "timm/NAME" for any model of timm.
+            torchvision's ResNets, "se_resnet50", and "timm/NAME" for any model of timm.
 
     Raises:
         ConfigError: an unknown backbone, weights that cannot be had or do not fit, timm asked for but not installed.

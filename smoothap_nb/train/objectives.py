@@ -118,10 +118,8 @@ class Objective(nn.Module):
 
     Args:
         settings: ``{"name": ..., ...}``, or ``{"terms": [{"name": ..., "weight": ..., ...}, ...]}``. A loss of
-            pytorch-metric-learning may have a
-            ``miner``, ``{"name": "TripletMarginMiner", ...}``. A term may have a ``level``, 1 for the coarsest: it
-            then sees the labels of that
-            level in place of the finest.
+            pytorch-metric-learning may have a ``miner``, ``{"name": "TripletMarginMiner", ...}``. A term may have a
+            ``level``, 1 for the coarsest: it then sees the labels of that level in place of the finest.
         class_labels: (C, L) labels of the training classes, coarse to fine, each level numbered from 0.
         dim: length of the embeddings.
         memory: rows of `EmbeddingMemory` for every term that ranks, 0 for none.

@@ -45,9 +45,9 @@ FINE_ENOUGH = 512
 def differences(old: Experiment, new: Experiment) -> list[tuple[str, object, object]]:
     """The settings in which two experiments differ and which may change what comes out.
 
-    Harmless are those of `HARMLESS`; the size of pieces in gradient caching where batch norm has fixed statistics
-    (the gradient is the same); weights that
-    come another way but are the same to the byte; and a decoded cache whose squares are fine enough.
+    Harmless are those of `HARMLESS`; the size of pieces in gradient caching where batch norm has fixed statistics (the
+    gradient is the same); weights that come another way but are the same to the byte; and a decoded cache whose squares
+    are fine enough.
 
     Returns:
         (dotted key, old value, new value), in order.

@@ -340,9 +340,8 @@ def test_metrics_keep_their_order_and_come_once():
 
 @pytest.mark.parametrize("dtype, atol", [(torch.float32, 1e-5), (torch.float16, 3e-3), (torch.bfloat16, 2e-2)])
 def test_half_precision_stays_close_to_float64(dtype, atol):
-    """Stated error: float32 1e-5, float16 3e-3, bfloat16 2e-2 in any mean over 600 queries; what is lost is lost in
-    the embeddings,
-    the products are made in float32."""
+    """Stated error: float32 1e-5, float16 3e-3, bfloat16 2e-2 in any mean over 600 queries; what is lost is lost in the
+    embeddings, the products are made in float32."""
     centres = unit_rows(60, 32, 9)
     labels = torch.arange(600) % 60
     rows = F.normalize(

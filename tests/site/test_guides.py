@@ -2,10 +2,8 @@
 exists, every link resolves, every number follows from its source.
 
 A page's blocks run top to bottom in one namespace, in a folder of their own. A comment on the line before a block
-changes that:
-`<!-- test: needs PACKAGE -->` skips the block where the package is missing, `<!-- test: miniature -->` runs it (and
-what follows) only under
-the marker of that name, `<!-- test: not run: REASON -->` never.
+changes that: `<!-- test: needs PACKAGE -->` skips the block where the package is missing, `<!-- test: miniature -->`
+runs it (and what follows) only under the marker of that name, `<!-- test: not run: REASON -->` never.
 """
 
 from __future__ import annotations

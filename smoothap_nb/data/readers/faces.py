@@ -16,9 +16,8 @@ from ..sources import Count, DatasetInfo, OpenSets, sure
 def read_vggface2(root: Path, split: str) -> Listing:
     """VGGFace2: `train/nNNNNNN/IIII_FF.jpg` and `test/...`, loosely cropped faces in one folder per identity.
 
-    The layout is that of the distribution's read-me; `train_list.txt` or `test_list.txt` (one path per line, below
-    the split's folder) is used where it lies
-    in the root, otherwise the folders are read.
+    The layout is that of the distribution's read-me; `train_list.txt` or `test_list.txt` (one path per line, below the
+    split's folder) is used where it lies in the root, otherwise the folders are read.
 
     Args:
         root: the folder that holds `train` and `test`.
@@ -46,11 +45,9 @@ def read_ijbc(root: Path, split: str = "test", least: int = 5) -> Listing:
     `images/frames/VIDEO_FRAME.png`.
 
     The columns SUBJECT_ID, FILENAME, FACE_X, FACE_Y, FACE_WIDTH, FACE_HEIGHT are read; the layout is that of the
-    distribution as public readers of the
-    file describe it. A still is an instance; all frames of one subject in one video are one instance (the number
-    before "_" in the file's name tells
-    the video). Subjects with fewer than `least` instances are left out (Smooth-AP, section 5.1), rows without a
-    subject or a box too.
+    distribution as public readers of the file describe it. A still is an instance; all frames of one subject in one
+    video are one instance (the number before "_" in the file's name tells the video). Subjects with fewer than `least`
+    instances are left out (Smooth-AP, section 5.1), rows without a subject or a box too.
 
     Args:
         root: the folder `IJB-C`.
