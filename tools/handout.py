@@ -98,7 +98,7 @@ def overview(notebooks: dict) -> str:
         promise = re.search(r"^> (.+)$", notebook.cells[0].source, re.M)[1]
         time = re.search(r"^\| Time \| (.+) \|$", notebook.cells[0].source, re.M)[1]
         where = f"[Colab]({COLAB}/docs/sets/{name}.ipynb) · [download]({RAW}/docs/sets/{name}.ipynb)"
-        rows.append(f"| [{title[1]}]({name}.md) | {title[2]}: {promise[0].lower() + promise[1:]} | {time} | {where} |")
+        rows.append(f"| [{title[1]}]({name}.md) | {title[2]}. {promise} | {time} | {where} |")
     return OVERVIEW.format(rows="\n".join(rows))
 
 
