@@ -198,7 +198,7 @@ def test_all_that_stands_against_a_data_set_is_said_at_once(tmp_path):
     data = ToyData("train", 16)
     data.validation = lambda: None
     with pytest.raises(ConfigError, match=r"sets aside 1 of 12 training classes.*; and .*lower batch.classes"):
-        setup._divide(experiment, data, data.labels)
+        setup._divide(experiment, data, data.labels, torch.device("cpu"))
 
 
 # One training at a time
