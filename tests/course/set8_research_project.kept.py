@@ -34,7 +34,7 @@ def claim():
 
 # answer: forward_only
 # cell: cost
-# fails: test_cost
+# fails: test_training_cost
 # says: the forward pass alone
 def multiply_adds(layers, side):
     total = 0
@@ -72,7 +72,7 @@ def gain(ap_new, ap_old, labels, draws=1000, seed=0):
 
 # answer: one_image_per_class
 # cell: cost
-# fails: test_cost
+# fails: test_training_cost
 # says: one image of each class
 def multiply_adds(layers, side):
     total = 0
@@ -137,7 +137,7 @@ def gain(ap_new, ap_old, labels, draws=1000, seed=0):
 
 # answer: stride_forgotten
 # cell: cost
-# fails: test_cost
+# fails: test_multiply_adds
 # says: the stride forgotten
 def multiply_adds(layers, side):
     return sum(side * side * i * o * k * k for i, o, k, s in layers)
@@ -183,7 +183,7 @@ def quick_recipe():
 
 # answer: weights_counted
 # cell: cost
-# fails: test_cost
+# fails: test_multiply_adds
 # says: the weights alone
 def multiply_adds(layers, side):
     return sum(i * o * k * k for i, o, k, s in layers)
