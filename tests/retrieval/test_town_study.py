@@ -66,6 +66,7 @@ def test_stored_results_say_where_they_come_from():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # it draws a town, and measures a dozen systems on it
 def test_the_order_of_methods_on_another_town(tmp_path):
     pack = town_study.read_town("small", 31, root=tmp_path)
     settings = json.loads(STORED.read_text(encoding="utf-8"))["settings"]["local"]
