@@ -337,7 +337,7 @@ def test_a_class_is_graded(released, tmp_path):
         ("ben", FIRST): 0,
         ("ben", SECOND): 0,
         ("eve", FIRST): 13,
-        ("eve", SECOND): 11,
+        ("eve", SECOND): 12,
     }
     assert all(float(row["max_score"]) == 20 and float(row["max_auto_score"]) == 15 for row in table.values())
     assert table["ada", FIRST]["status"] == "needs manual marks" and table["ben", FIRST]["status"] == "graded"
@@ -393,10 +393,10 @@ def test_hostile_submissions_leave_the_rest_graded_and_the_disk_intact(released,
     import socket
 
     folder = copy_of(released, tmp_path)
-    limits = (folder / "sandbox.py").read_text()
-    assert '"cell": 30' in limits
-    (folder / "sandbox.py").write_text(
-        limits.replace('"cell": 30', '"cell": 12').replace('"memory": 3000', '"memory": 1500')
+    limits = (folder / "walls.py").read_text()
+    assert '"cell": 30' in limits and '"memory": 3000 * MB' in limits
+    (folder / "walls.py").write_text(
+        limits.replace('"cell": 30', '"cell": 12').replace('"memory": 3000 * MB', '"memory": 1500 * MB')
     )
     canary = tmp_path / "canary"
     canary.mkdir()
