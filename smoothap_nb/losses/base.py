@@ -22,6 +22,14 @@ def mean_over_queries(values: Tensor, valid: Tensor | None = None) -> Tensor:
     return torch.where(valid, values, torch.zeros_like(values)).sum() / valid.sum().clamp(min=1)
 
 
+def check_batch(embeddings: Tensor, validate: bool) -> Tensor:
+    "The embeddings of a call: (N, D), N at least 1."
+    embeddings = check_embeddings(embeddings, "embeddings", validate)
+    if len(embeddings) == 0:
+        raise ValueError("the batch is empty: embeddings have no rows")
+    return embeddings
+
+
 class RankingLoss(LossModule):
     """What all embedding losses share: each row of a batch is a query, ranked against the batch or against references.
 
@@ -108,9 +116,7 @@ class RankingLoss(LossModule):
                 "indices_tuple is not used: a ranking loss compares every query with the whole gallery, so there are "
                 "no pairs to mine. Drop the miner, or pass indices_tuple=None"
             )
-        embeddings = check_embeddings(embeddings, "embeddings", self.validate)
-        if len(embeddings) == 0:
-            raise ValueError("the batch is empty: embeddings have no rows")
+        embeddings = check_batch(embeddings, self.validate)
         labels = check_labels(labels, embeddings, "labels", self.hierarchical)
         if (ref_emb is None) != (ref_labels is None):
             raise ValueError("ref_emb and ref_labels belong together: pass both or neither")
@@ -220,9 +226,7 @@ class ProxyLoss(LossModule):
             raise ValueError(
                 "indices_tuple is not used: every embedding is compared with every proxy. Drop the miner, or pass None"
             )
-        embeddings = check_embeddings(embeddings, "embeddings", self.validate)
-        if len(embeddings) == 0:
-            raise ValueError("the batch is empty: embeddings have no rows")
+        embeddings = check_batch(embeddings, self.validate)
         if embeddings.shape[1] != self.dim:
             raise ValueError(
                 f"the embeddings have {embeddings.shape[1]} dimensions, the proxies have {self.dim}: pass "
