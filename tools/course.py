@@ -51,9 +51,20 @@ COLUMNS = [
 ]
 
 
+def number_of(name: str) -> int:
+    "The number of a set, by its name: 3 of set3_smooth_ap."
+    return int(re.match(r"set(\d+)_", name)[1])
+
+
+def in_order(source: Path) -> list[Path]:
+    "The notebooks of the sets in a folder, by their numbers."
+    found = [p for p in source.glob("set*/set*.ipynb") if p.stem == p.parent.name]
+    return sorted(found, key=lambda path: number_of(path.stem))
+
+
 def sets() -> list[str]:
     "Names of the problem sets, in order."
-    return sorted(p.parent.name for p in (COURSE / "source").glob("set*/set*.ipynb") if p.stem == p.parent.name)
+    return [path.stem for path in in_order(COURSE / "source")]
 
 
 def api():

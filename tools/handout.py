@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+from course import in_order
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE, DOCS = ROOT / "course" / "source", ROOT / "docs"
@@ -104,7 +105,7 @@ def overview(notebooks: dict) -> str:
 
 def wanted() -> dict[Path, str]:
     "Every file of the handout and what it holds."
-    notebooks = {p.stem: handout(p) for p in sorted(SOURCE.glob("set*/set*.ipynb")) if p.stem == p.parent.name}
+    notebooks = {p.stem: handout(p) for p in in_order(SOURCE)}
     files = {DOCS / "sets.md": overview(notebooks)}
     for name, notebook in notebooks.items():
         files[DOCS / "sets" / f"{name}.ipynb"] = nbformat.writes(notebook) + "\n"

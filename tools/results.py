@@ -329,7 +329,7 @@ def grading(page) -> str:
     if not found:
         return "Not measured yet: `python tools/course.py measure`."
     rows = [
-        [f"set {name[3]}", f"{one['cpu_s']:.1f} s", f"{one['wall_s']:.1f} s"]
+        [name.split("_")[0].replace("set", "set "), f"{one['cpu_s']:.1f} s", f"{one['wall_s']:.1f} s"]
         for name, one in found["per_submission"].items()
     ]
     whole, where = found["class_of_50"], found["environment"]
@@ -337,8 +337,8 @@ def grading(page) -> str:
         f"{table(['problem set', 'CPU of one submission', 'wall, by submission'], rows)}\n\n"
         f"So 50 submissions of each of the {len(rows)} sets take {whole['cpu_min_over_two_cores']:.0f} minutes of two "
         f"cores that have nothing else to do: extrapolated from the CPU time of "
-        f"{found['submissions_per_set']} submissions per set (one right, one blank), graded two at a time. The wall "
-        f"times were taken with a load of {found['load_of_the_machine']} on "
+        f"{found['submissions_per_set']} submissions per set (half of them right, half blank), graded two at a time. "
+        f"The wall times were taken with a load of {found['load_of_the_machine']} on "
         f"{where['hardware']['cores']} cores ({where['hardware']['cpu']}), {where['date']}, commit {where['commit']}; "
         f"`{found['command']}`."
     )

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+from course import in_order
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE, PAGE = ROOT / "course" / "source", ROOT / "docs" / "solutions.md"
@@ -54,7 +55,7 @@ def answers(path: Path) -> str:
 
 def page() -> str:
     "The whole page."
-    return "\n".join([HEAD, *(answers(path) for path in sorted(SOURCE.glob("set*/set*.ipynb")))])
+    return "\n".join([HEAD, *(answers(path) for path in in_order(SOURCE))])
 
 
 if __name__ == "__main__":

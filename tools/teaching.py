@@ -22,6 +22,7 @@ import tempfile
 from pathlib import Path
 
 import nbformat
+from course import in_order
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,7 +53,7 @@ LESSONS = (
 def notebooks() -> dict[str, Path]:
     "What is measured, by name: the lessons, and the source notebooks of the sets."
     lessons = {p.stem: p for p in sorted((ROOT / "nbs").glob("*.ipynb")) if p.stem[:2] in LESSONS}
-    return lessons | {p.stem: p for p in sorted((ROOT / "course" / "source").glob("set*/set*.ipynb"))}
+    return lessons | {p.stem: p for p in in_order(ROOT / "course" / "source")}
 
 
 def cpu_seconds(path: Path) -> float:

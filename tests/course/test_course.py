@@ -87,7 +87,7 @@ def test_set_is_built_as_the_readme_says(name):
     nb = source(name)
     ids = [marks(c)["grade_id"] for c in nb.cells if marks(c)]
     assert len(ids) == len(set(ids)) and "setup" in ids
-    assert nb.cells[0].source.startswith(f"# Set {name[3]}: ") and "\n> " in nb.cells[0].source
+    assert nb.cells[0].source.startswith(f"# Set {course.number_of(name)}: ") and "\n> " in nb.cells[0].source
     assert all(word in nb.cells[0].source for word in ("| Lesson", "| You need |", "| Time |", "| Points | 20"))
     assert sum(marks(c).get("points", 0) for c in nb.cells) == 20
     by_hand = [c for c in nb.cells if c.cell_type == "markdown" and marks(c).get("grade")]
@@ -104,6 +104,13 @@ def test_set_is_built_as_the_readme_says(name):
             )
         if cell.cell_type == "code" and marks(cell).get("solution"):
             assert cell.source.count("### BEGIN SOLUTION") == cell.source.count("### END SOLUTION") >= 1
+
+
+def test_sets_stand_in_the_order_of_their_numbers(tmp_path):
+    for name in ("set10_b", "set2_a", "set9_c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.ipynb").touch()
+    assert [path.stem for path in course.in_order(tmp_path)] == ["set2_a", "set9_c", "set10_b"]
 
 
 @pytest.mark.parametrize("name", SETS)
