@@ -34,6 +34,15 @@ def _bits(x):
 
 
 @njit(cache=True, nogil=True)
+def _gather(s, image, last, total, rooted, out):
+    "One more match in a burst: of the picture at hand, or of the next one, and then the last one's burst counts."
+    if image != last and total > 0.0:
+        out[last] += rooted / np.sqrt(total)
+        total, rooted = 0.0, 0.0
+    return image, total + s, rooted + s * np.sqrt(s)
+
+
+@njit(cache=True, nogil=True)
 def _add_binary(words, codes, starts, images, stored, table, burst, out):
     "Add to `out` (pictures,) what the query's entries match; `table` holds the kernel for 0 ... 128 differing bits."
     for e in range(len(words)):
@@ -43,15 +52,10 @@ def _add_binary(words, codes, starts, images, stored, table, burst, out):
             s = table[_bits(a ^ stored[p, 0]) + _bits(b ^ stored[p, 1])]
             if s == 0.0:
                 continue
-            if not burst:
+            if burst:
+                last, total, rooted = _gather(s, images[p], last, total, rooted, out)
+            else:
                 out[images[p]] += s
-                continue
-            if images[p] != last and total > 0.0:
-                out[last] += rooted / np.sqrt(total)
-                total, rooted = 0.0, 0.0
-            last = images[p]
-            total += s
-            rooted += s * np.sqrt(s)
         if burst and total > 0.0:
             out[last] += rooted / np.sqrt(total)
 
@@ -68,15 +72,10 @@ def _add_float(words, vectors, starts, images, stored, alpha, threshold, burst, 
             if u < threshold or u == 0.0:
                 continue
             s = np.sign(u) * np.abs(u) ** alpha
-            if not burst:
+            if burst:
+                last, total, rooted = _gather(s, images[p], last, total, rooted, out)
+            else:
                 out[images[p]] += s
-                continue
-            if images[p] != last and total > 0.0:
-                out[last] += rooted / np.sqrt(total)
-                total, rooted = 0.0, 0.0
-            last = images[p]
-            total += s
-            rooted += s * np.sqrt(s)
         if burst and total > 0.0:
             out[last] += rooted / np.sqrt(total)
 
