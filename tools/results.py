@@ -374,7 +374,29 @@ def first_bottleneck(page: Path) -> str:
     )
 
 
+def official_hours(page: Path) -> str:
+    "Hours of one core and gigabytes for the official revisited sets, extrapolated from a few pictures."
+    path = ROOT / "docs" / "results" / "official-hours.json"
+    if not path.is_file():
+        return "Not timed yet: `python -m smoothap_nb.retrieval.official hours`.\n"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    where, hours, size = found["environment"], found["hours"], found["gigabytes"]
+    steps = {"features": "local features", "words": "words and index", "network": "a ResNet-101, three scales"}
+    rows = [
+        [name, *(f"{hours[name][s]:,.1f}" for s in steps), *(f"{size[name][k]:,.1f}" for k in ("features", "index"))]
+        for name in hours
+    ]
+    return (
+        f"Expected hours of one core ({where['hardware']}), extrapolated from the CPU seconds of {found['pictures']} "
+        f"(pictures of Town, enlarged to 1,024 pixels; {found['date']}). The codebook of {found['words']:,} words, "
+        f"which is learnt once, takes {found['codebook_hours']:,.1f} hours more. A GPU does it sooner.\n\n"
+        + table(["set", *(f"{v}, hours" for v in steps.values()), "features, GB", "index, GB"], rows)
+        + "\n"
+    )
+
+
 BLOCKS = {
+    "official": official_hours,
     "teaching": teaching,
     "grading": grading,
     "demo": demo,

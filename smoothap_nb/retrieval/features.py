@@ -19,8 +19,8 @@ from smoothap_nb.checks import check_count, check_number
 from smoothap_nb.extras import need
 from smoothap_nb.files import write_atomic
 
-__all__ = ["LocalFeatures", "Codebook", "local_features", "features_of", "from_raw", "to_grey", "pack_signs", "hamming",
-           "tentative_pairs", "as_list"]
+__all__ = ["LocalFeatures", "Codebook", "local_features", "features_of", "StoredFeatures", "from_raw", "to_grey",
+           "pack_signs", "hamming", "tentative_pairs", "as_list"]
 
 WIDTH = 128  # numbers of a SIFT descriptor
 
@@ -147,7 +147,7 @@ def features_of(pictures: Sequence, limit: int = 700, cache=None, shard: int = 1
         limit, upright, contrast: as for `local_features`.
         cache: a folder; nothing is kept when left out. About 100 kB for a picture with 700 features.
         shard: pictures in one file of the cache; a shard is made anew when one of its pictures has changed.
-        side: longer side to which whole pictures are reduced first; as they are when left out.
+        side: longer side to which pictures are reduced first, and boxes by the same factor; as they are when left out.
         progress: show a bar.
 
     Returns:
@@ -156,23 +156,61 @@ def features_of(pictures: Sequence, limit: int = 700, cache=None, shard: int = 1
     Raises:
         ImportError, ValueError, FileNotFoundError: as for `local_features`; a damaged shard is made anew.
     """
-    todo = [(p, None) if isinstance(p, (str, os.PathLike)) else p for p in pictures]
-    parts = [todo[i : i + check_count("shard", shard)] for i in range(0, len(todo), shard)]
-    if progress:
-        from tqdm.auto import tqdm
-
-        parts = tqdm(parts, desc="local features", unit="shard")
     out = []
-    for part in parts:
-        keys = [[str(p), os.stat(p).st_size, os.stat(p).st_mtime_ns, b and list(b)] for p, b in part]
-        name = hashlib.sha256(json.dumps([_SHARD, keys, limit, upright, contrast, side]).encode()).hexdigest()[:24]
-        path = None if cache is None else Path(cache) / f"features-{name}.safetensors"
+    for path, part in _parts(pictures, cache, shard, (limit, upright, contrast, side), progress):
         raw = _read_shard(path, len(part))
         if raw is None:
             raw = [_detect(_cut(p, b, side), limit, upright, contrast) for p, b in part]
             _write_shard(path, raw)
         out += [from_raw(*r) for r in raw]
     return out
+
+
+def _parts(pictures: Sequence, cache, shard: int, settings: tuple, progress: bool):
+    "The file of each shard, None without a cache, and its pictures with their boxes."
+    todo = [(p, None) if isinstance(p, (str, os.PathLike)) else p for p in pictures]
+    parts = [todo[i : i + check_count("shard", shard)] for i in range(0, len(todo), shard)]
+    if progress:
+        from tqdm.auto import tqdm
+
+        parts = tqdm(parts, desc="local features", unit="shard")
+    for part in parts:
+        keys = [[str(p), os.stat(p).st_size, os.stat(p).st_mtime_ns, b and list(b)] for p, b in part]
+        name = hashlib.sha256(json.dumps([_SHARD, keys, *settings]).encode()).hexdigest()[:24]
+        yield None if cache is None else Path(cache) / f"features-{name}.safetensors", part
+
+
+class StoredFeatures(Sequence):
+    """Local features that stay on disk and are read one picture at a time: for sets that are larger than memory.
+
+    Args:
+        pictures, limit, shard, side, progress: as for `features_of`, which finds what is not there yet.
+        cache: the folder of the shards.
+    """
+
+    def __init__(self, pictures: Sequence, limit: int = 700, cache=None, shard: int = 1000, side: int | None = None,
+                 progress: bool = False):
+        from safetensors import safe_open
+
+        if cache is None:
+            raise ValueError("stored features need a folder: give cache")
+        self._files, self._edges, self._shard = [], [], check_count("shard", shard)
+        for path, part in _parts(pictures, cache, shard, (limit, True, 0.01, side), progress):
+            if not path.is_file():
+                features_of(part, limit, cache, shard, side=side)
+            self._files.append(safe_open(path, framework="np"))
+            self._edges.append(np.r_[0, self._files[-1].get_tensor("counts").cumsum()])
+
+    def __len__(self) -> int:
+        return sum(len(e) - 1 for e in self._edges)
+
+    def __getitem__(self, index: int) -> LocalFeatures:
+        if not 0 <= index < len(self):
+            raise IndexError(f"there are {len(self)} pictures, no {index}")
+        file, edges, row = self._files[index // self._shard], self._edges[index // self._shard], index % self._shard
+        part = slice(int(edges[row]), int(edges[row + 1]))
+        raw, points, scales = (file.get_slice(name)[part] for name in ("raw", "points", "scales"))
+        return from_raw(raw, points, scales, file.get_slice("sizes")[row : row + 1][0])
 
 
 _SHARD = 1  # version of a shard's content
@@ -190,7 +228,7 @@ def _cut(path, box, side: int | None):
             return picture.copy()
     from smoothap_nb.data.revisited_files import read_image
 
-    return read_image(path, bbx=box)
+    return read_image(path, bbx=box, size=side)
 
 
 def _write_shard(path: Path | None, raw: list) -> None:
