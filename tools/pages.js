@@ -51,26 +51,44 @@
     loading = true;
     const script = document.createElement("script");
     script.src = `${up}assets/search.js`;
-    script.onload = () => { pages = window.pagesToSearch; search(); };
+    script.onload = () => {
+      pages = window.pagesToSearch.map((entry) => ({ entry, head: lower(entry.head || entry.page), page: lower(entry.page), text: lower(entry.text) }));
+      search();
+    };
     document.head.append(script);
   };
   const lower = (text) => text.toLowerCase();
+  const LITTLE = new Set("a about an and are as at be been but by can could did do does for from had has have how i in into is it its me my of on one or our see shall should so some than that the their them then there they this those to us was we were what when where which who whose why will with would you your".split(" "));
+  const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  // What a question asks for: its words without the little ones, and pairs of neighbours that say more than each alone.
+  const asked = (question) => {
+    const all = lower(question).split(/\s+/).map((word) => word.replace(/^["'?!.,:;]+|["'?!.,:;]+$/g, "")).filter(Boolean);
+    const large = all.filter((word) => !LITTLE.has(word)), words = [...new Set(large.length ? large : all)];
+    const pairs = all.slice(1).map((word, i) => [all[i], word]).filter((pair) => pair.some((word) => words.includes(word))).map((pair) => pair.join(" "));
+    const term = (text, weight) => ({ text, weight, at: new RegExp(`(?<![a-z0-9])${escaped(text)}`) });
+    return { words, terms: [...words.map((word) => term(word, 1)), ...pairs.map((pair) => term(pair, 0.5))] };
+  };
   const marked = (text, words) => {
     const low = lower(text), at = Math.max(0, Math.min(...words.map((w) => low.indexOf(w)).filter((i) => i >= 0), low.length) - 50);
-    const line = document.createElement("small"), piece = text.slice(at, at + 170), pattern = new RegExp(`(${words.map((w) => w.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})`, "ig");
+    const line = document.createElement("small"), piece = text.slice(at, at + 170), pattern = new RegExp(`(${words.map(escaped).join("|")})`, "ig");
     piece.split(pattern).forEach((bit, i) => { const node = i % 2 ? document.createElement("mark") : document.createElement("span"); node.textContent = bit; line.append(node); });
     return line;
   };
   const search = () => {
-    const words = lower(field.value).split(/\s+/).filter(Boolean);
+    const { words, terms } = asked(field.value);
     found.hidden = !words.length || !pages;
     if (found.hidden) return;
+    // A rare word says more than a common one; in a heading it says most.
+    const worth = (hit, term) => term.at.test(hit.head) ? 4 : term.at.test(hit.page) ? 2 : term.at.test(hit.text) ? 1 : 0;
+    for (const hit of pages) hit.worths = terms.map((term) => worth(hit, term));
+    const rarity = terms.map((term, k) => term.weight * Math.log(1 + pages.length / (1 + pages.filter((hit) => hit.worths[k]).length)));
+    const total = words.reduce((sum, _, k) => sum + rarity[k], 0);
     const hits = [];
-    for (const entry of pages) {
-      const head = lower(`${entry.page} ${entry.head}`), all = `${head} ${lower(entry.text)}`;
-      if (!words.every((w) => all.includes(w))) continue;
-      const exact = words.every((w) => lower(entry.head || entry.page).split(/\W+/).includes(w));
-      hits.push([(exact ? 4 : 0) + words.filter((w) => head.includes(w)).length, entry]);
+    for (const { entry, head, worths } of pages) {
+      const there = words.reduce((sum, _, k) => sum + (worths[k] ? rarity[k] : 0), 0) / total;
+      if (there < 0.5) continue;
+      const score = worths.reduce((sum, value, k) => sum + value * rarity[k], 0) * there * there;
+      hits.push([score * (/^(Reference|Course|The project)$/.test(entry.part) && head !== words.join(" ") ? 0.6 : 1), entry]);
     }
     hits.sort((a, b) => b[0] - a[0]);
     const list = document.createElement("ul");

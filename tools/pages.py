@@ -305,8 +305,14 @@ def fill(page: Page) -> Page:
             entry["text"].append(text)
     page.about = next((t for e in page.entries for t in e["text"] if len(t) > 40), "")[:200]
     for entry in page.entries:
-        entry["text"] = " ".join(entry["text"])
+        entry["text"] = spelled(" ".join(entry["text"]))
     return page
+
+
+def spelled(text: str) -> str:
+    "Text for the search: nobody types a Greek letter."
+    name = lambda found: unicodedata.name(found[0]).split()[-1].lower()
+    return re.sub("[\u03b1-\u03c1\u03c3-\u03c9]", name, unicodedata.normalize("NFKC", text))
 
 
 def sidebar(pages: list[Page], here: Page, up: str) -> str:
