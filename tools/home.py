@@ -19,21 +19,7 @@ def write() -> None:
     "RankLab as HTML of its own, without a kernel: the browser computes."
     from smoothap_nb.show.ranklab import rank_lab_html
 
-    state = dict(
-        scores=None,
-        relevance=None,
-        levels=None,
-        images=None,
-        query=None,
-        names=None,
-        tau=0.01,
-        lam=0.2,
-        margin=0.02,
-        alpha=1.0,
-        bins=10,
-        gradient="smooth_ap",
-    )
-    text = f"{TEXT.strip()}\n\n````{{=html}}\n{rank_lab_html(**state)}\n````\n"
+    text = f"{TEXT.strip()}\n\n````{{=html}}\n{rank_lab_html()}\n````\n"
     if not PATH.exists() or PATH.read_text(encoding="utf-8") != text:
         PATH.write_text(text, encoding="utf-8")
 
