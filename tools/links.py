@@ -5,7 +5,8 @@
 A lesson links as JupyterLab does (`03_smooth_ap.ipynb#The-operating-region`), a guide as GitHub does; Quarto names its
 headings in a third way. An address that a page does not have is replaced by the page's own name for the same heading; a
 link to a file of the repository that is no page of the site leads to the repository. A link to a paper gets its entry
-in docs/references.bib as a note. Standard library only: Quarto runs this after rendering.
+in docs/references.bib as a note, a line of Quarto's code the depth at which it begins. Standard library only: Quarto
+runs this after rendering.
 """
 
 from __future__ import annotations
@@ -59,6 +60,12 @@ def with_notes(text: str) -> str:
     return re.sub(r'(<a\b[^>]*\bhref="([^"]*)"[^>]*)>', note, text)
 
 
+def with_hanging_lines(text: str) -> str:
+    "A page of Quarto's whose lines of code say how far in they begin, so that one that is wrapped goes on further in."
+    line = r'<span id="(cb\d+-\d+)">(<a href="#\1"[^>]*></a>(?:<span class="\w+">)?)( *)'
+    return re.sub(line, lambda m: f'<span id="{m[1]}" style="--in:{len(m[3])}">{m[2]}{m[3]}', text)
+
+
 def mend(site: Path) -> list[str]:
     "Rewrite what can be mended in all pages of `site`; return what is left, one line per dead link."
     pages = {
@@ -92,6 +99,8 @@ def mend(site: Path) -> list[str]:
                 and (site / re.sub(r"\.\w+$", ".html", place)).is_file()
             ):
                 target = re.sub(r"\.\w+$", ".html", place)
+            if target is None and place == "README.md" and (site / "index.html").is_file():
+                target = "index.html"  # the first page shows it
             if target is None:
                 source = ROOT / place
                 if place.startswith("..") or not source.exists():
@@ -120,7 +129,8 @@ def mend(site: Path) -> list[str]:
                 and known != unquote(fragment)
             ):
                 changes[link] = new
-        noted = with_notes(texts[name]) if name != "docs/references.html" else texts[name]
+        noted = with_hanging_lines(texts[name])
+        noted = with_notes(noted) if name != "docs/references.html" else noted
         if changes or noted != texts[name]:
             def swap(found: re.Match) -> str:
                 return f'{found[1]}="{html.escape(changes.get(html.unescape(found[2]), html.unescape(found[2])), quote=True)}"'  # noqa: E501

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The site's notebook filter: a notebook on standard input, the reader's notebook on standard output.
 
-nbdev's directives are taken out of the code, cells that only steer the export are hidden, cells that only import are
-folded, from lesson 10 on also long cells of the library. A picture's alternative text moves to where Quarto looks for
+nbdev's directives are taken out of the code, cells that only steer the export are hidden, cells that only import or
+only draw are folded, and long cells of the library. A picture's alternative text moves to where Quarto looks for
 it and becomes its numbered caption, the still picture beside a player stays for readers without scripts, and the first
 cell leads to Colab, to the notebook itself and to the reference of the module. Quarto runs it in the notebook's folder;
 the plain pages (tools/pages.py) go through the same function. Standard library only: Quarto's Python may have no other.
@@ -23,7 +23,7 @@ DIRECTIVE = re.compile(r"^#\|\s*(default_exp|export|exporti|exports|hide|eval|sk
 LIVE = re.compile(r'<figure class="(player|ranklab-figure)"')
 EXPORTED = re.compile(r"#\|\s*exports?i?\b")
 FIGURE = "# Code of the figure"  # the first line of a cell that only draws
-LONG = 40  # lines; in lessons 01 to 08 the code is the subject, and nothing of it is folded
+LONG = 40  # lines; a longer cell of the library is folded
 PREPARES = re.compile(r"use_style\(\)|torch\.(manual_seed|set_num_threads)\(\d+\)|torch\.set_printoptions\(.*\)")
 HIDDEN = re.compile(r"#\|\s*(hide|default_exp)\b")
 
@@ -174,11 +174,10 @@ def reader_notebook(nb: dict) -> dict:
         (
             m
             for c in nb["cells"]
-            if c["cell_type"] == "markdown" and (m := re.match(r"# ((\d\d)b?) ", joined(c["source"])))
+            if c["cell_type"] == "markdown" and (m := re.match(r"# (\d\db?) ", joined(c["source"])))
         ),
         None,
     )
-    fold_long = title is not None and int(title[2]) >= 10
     next_number = numbers_of(nb, title and title[1])
     for number, cell in enumerate(nb["cells"]):
         if cell["cell_type"] == "code":
@@ -201,7 +200,7 @@ def reader_notebook(nb: dict) -> dict:
             elif lines[0].strip() == FIGURE:
                 lines = lines[1:]
                 head += ["#| code-fold: true", "#| code-summary: Code of the figure"]
-            elif fold_long and exported and not outputs and len(lines) > LONG:
+            elif exported and not outputs and len(lines) > LONG:
                 head += [
                     "#| code-fold: true",
                     f"#| code-summary: {json.dumps(summary_of(chr(10).join(lines).strip()), ensure_ascii=False)}",
