@@ -199,6 +199,8 @@ def shown() -> dict[str, dict]:
 def example(name: str) -> str:
     "Three lines that run: a loss in somebody's loop, or a metric of one ranking."
     facts = shown()[name]
+    if "lines" in facts:
+        return facts["lines"].strip()
     if "example" in facts:
         labels = (
             "torch.stack([torch.arange(8) // 4, torch.arange(8) // 2], 1)"
@@ -208,9 +210,9 @@ def example(name: str) -> str:
         return (f"embeddings, labels = torch.randn(8, 16, requires_grad=True), {labels}\n"
                 f"loss_fn = {facts['example']}\nloss_fn(embeddings, labels).backward()")
     scores = "scores = torch.tensor([[.9, .7, .6, .4]])"
-    if name in ("h_ap", "ndcg", "asi"):
-        levels = "levels = torch.tensor([[2, 0, 1, 0]])"
-        return f"{scores}\n{levels}\n{name}(scores, {'relevance_from_levels(levels)' if name == 'h_ap' else 'levels'})"
+    graded = {"h_ap": "relevance_from_levels(levels)", "ap_at_level": "levels, 2", "ndcg": "levels", "asi": "levels"}
+    if name in graded:
+        return f"{scores}\nlevels = torch.tensor([[2, 0, 1, 0]])\n{name}(scores, {graded[name]})"
     k = ", 2" if name.endswith("_at_k") else ""
     return f"{scores}\nrelevance = torch.tensor([[True, False, True, False]])\n{name}(scores, relevance{k})"
 
@@ -255,7 +257,7 @@ def calls(obj) -> list[str]:
     "How an embedding loss is called, where its base class says it."
     bases = [str(base) for base in getattr(obj, "bases", [])]
     if "forward" in obj.members or not any(
-        base.endswith("RankingLoss") or base.endswith("_BlackboxLoss") for base in bases
+        base.endswith(("RankingLoss", "BlackboxLoss", "ProxyLoss")) for base in bases
     ):
         return []
     return [
