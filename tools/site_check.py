@@ -1,19 +1,22 @@
 """Check a built site, whoever rendered it (Quarto or tools/pages.py): what a reader would trip over fails here.
 
-    python tools/site_check.py _site             what the files say (standard library only)
-    python tools/site_check.py _site --browser   and what headless Chromium sees of them
+    python tools/site_check.py _site                what the files say (standard library only)
+    python tools/site_check.py _site --browser      and what headless Chromium sees of them
+    python tools/site_check.py _site --paint FILE   and when each page is first painted, written to FILE (idle machine)
 
 Files: code keeps its lines, no cell begins with a directive, no Quarto markup shows as text, no link leads to a
-    notebook that is a page of
-the site, no page is larger than 3 MB. Browser: every page at 390 px in light colours, ten of them at 390 and 1280 px in
-both themes: no sideways scroll, no console error, nothing missing, nothing fetched from another host, no serious or
-critical finding of axe-core; the times of first paint are told.
+notebook that is a page of the site, no page is larger than 3 MB. Browser: every page at 390 px in light colours, ten of
+them at 390 and 1280 px in both themes: no sideways scroll, no console error, nothing missing, nothing fetched from
+another host, at most 3 MB with all that a page fetches, no serious or critical finding of axe-core. Paint: one page
+after the other, each in a browser profile of its own; a page that needs a second or more fails.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
+import datetime
 import functools
 import http.server
 import json
@@ -23,11 +26,15 @@ import shutil
 import statistics
 import sys
 import threading
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
 from quarto_filter import ROOT, joined, reader_notebook
+
+
+LARGEST = 3_000_000  # bytes of a page
 
 
 class Reader(HTMLParser):
@@ -92,40 +99,77 @@ def check_page(name: str, text: str, rendered: set[str]) -> list[str]:
     return found
 
 
+def page_names(site: Path) -> list[str]:
+    "Every page of a site."
+    return sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html") if "site_libs" not in path.parts)
+
+
 def check(site: Path) -> list[str]:
     "Everything wrong with the pages of a site."
-    pages = sorted(path for path in site.rglob("*.html") if "site_libs" not in path.parts)
-    if not pages:
+    names = page_names(site)
+    if not names:
         return [f"{site} holds no page"]
-    names = {path.relative_to(site).as_posix() for path in pages}
     rendered = {f"nbs/{path.name}" for path in (ROOT / "nbs").glob("*.ipynb") if f"nbs/{path.stem}.html" in names}
-    large = [
-        f"{path.relative_to(site).as_posix()} has {path.stat().st_size:,} bytes"
-        for path in pages
-        if path.stat().st_size > 3_000_000
-    ]
+    sizes = {name: (site / name).stat().st_size for name in names}
+    large = [f"{name} has {size:,} bytes" for name, size in sizes.items() if size > LARGEST]
     return large + [
         line
-        for path in pages
-        for line in check_page(path.relative_to(site).as_posix(), path.read_text(encoding="utf-8"), rendered)
+        for name in names
+        for line in check_page(name, (site / name).read_text(encoding="utf-8"), rendered)
     ]
 
 
 # --- in a browser ---------------------------------------------------------------------------------------------------
 
-TEN = 10  # pages that are looked at in every width and theme
+TEN = (  # pages that are looked at in every width and theme
+    "index",
+    "nbs/00_why",
+    "nbs/01_ranking",
+    "nbs/03_smooth_ap",
+    "nbs/05_blackbox",
+    "nbs/20_reproduction",
+    "docs/start",
+    "docs/benchmarks",
+    "docs/reproduction",
+    "docs/api/losses-smooth",
+)
+SLOW = 1.0  # seconds until the first paint
+FACTS = """() => {
+    const fetched = [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')];
+    const wordless = (i) => !i.alt.trim() && !i.closest('button, [aria-label]') || i.complete && !i.naturalWidth;
+    const paint = performance.getEntriesByName('first-contentful-paint')[0];
+    return {
+        width: document.documentElement.scrollWidth,
+        bytes: fetched.reduce((sum, entry) => sum + entry.decodedBodySize, 0),
+        pictures: [...document.querySelectorAll('img')].filter(wordless).map((i) => i.src.slice(0, 80)),
+        paint: paint ? paint.startTime / 1000 : null,
+    };
+}"""
 # axe needs half a minute for a lesson's 20,000 elements, most of them coloured words of code: of each kind a few are
-# looked at.
-THIN = """() => {
-    const seen = {};
-    const few = (key, most) => (seen[key] = (seen[key] || 0) + 1) <= most;
-    document.querySelectorAll('pre span[class]').forEach(e => { if (!few('code ' + e.className, 3)) e.replaceWith(e.textContent); });
-    document.querySelectorAll('math').forEach(e => { if (!few('math', 10)) e.replaceWith('x'); });
-    document.querySelectorAll('svg').forEach(e => { if (!few('svg', 3)) e.replaceChildren(); });
-}"""  # noqa: E501
-PICTURES = """[...document.querySelectorAll('img')].filter(i => !i.alt.trim() && !i.closest('button, [aria-label]') || i.complete && !i.naturalWidth)
-    .map(i => i.src.slice(0, 80))"""  # noqa: E501
-PAINT = "performance.getEntriesByName('first-contentful-paint').map(e => e.startTime)[0] ?? null"
+# looked at, and for the contrast a few words of each kind of element, since a sheet colours them all alike.
+AXE = """async (onlyContrast) => {
+    const counter = () => { const seen = {}; return (key, most) => (seen[key] = (seen[key] || 0) + 1) <= most; };
+    const few = counter(), kind = (e) => e ? `${e.tagName}.${e.className}` : '';
+    document.querySelectorAll('pre span[class]').forEach((e) => {
+        if (!few('code ' + e.className, 3)) e.replaceWith(e.textContent);
+    });
+    document.querySelectorAll('math').forEach((e) => { if (!few('math', 10)) e.replaceWith('x'); });
+    document.querySelectorAll('svg').forEach((e) => { if (!few('svg', 3)) e.replaceChildren(); });
+    document.querySelectorAll('table').forEach((t) => [...t.rows].slice(12).forEach((row) => row.remove()));
+    const run = (options) => axe.run(document, { resultTypes: ['violations'], preload: false, ...options });
+    const off = { 'color-contrast': { enabled: false }, region: { enabled: false } };  // region is no serious matter
+    const found = onlyContrast ? [] : (await run({ rules: off })).violations;
+    const words = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), some = counter();
+    while (words.nextNode()) {
+        const e = words.currentNode.parentElement, up = e.parentElement;
+        const key = [kind(e), kind(up), kind(up && up.parentElement), getComputedStyle(e).color].join(' ');
+        if (words.currentNode.data.trim() && !some(key, 3)) words.currentNode.data = '';
+    }
+    found.push(...(await run({ runOnly: ['color-contrast'] })).violations);
+    return found.filter((v) => ['serious', 'critical'].includes(v.impact)).map((v) =>
+        `axe ${v.impact}: ${v.id}, ${v.nodes.length} times, first ${v.nodes[0].html.slice(0, 160)} ` +
+        `(${v.nodes[0].failureSummary.replace(/\\s+/g, ' ').slice(0, 200)})`);
+}"""
 
 
 @contextlib.contextmanager
@@ -150,34 +194,33 @@ def axe_source() -> str:
     return (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 
 
-def axe_findings(tab, options: str = "{}") -> list[str]:
-    "What axe-core calls serious or critical, a line each; axe-core is in the page already."
-    found = tab.evaluate(
-        f"axe.run(document, {{...{options}, resultTypes: ['violations']}}).then(r => r.violations.map(v => "
-        "[v.impact, v.id, v.nodes.length, v.nodes[0].html.slice(0, 160), v.nodes[0].failureSummary]))"
-    )
-    return [f"axe {impact}: {rule}, {count} times, first {node} ({' '.join(why.split())[:200]})"
-            for impact, rule, count, node, why in found if impact in ("serious", "critical")]
+def profile(width: int, theme: str) -> dict:
+    "How a browser is set up for one look."
+    return {"viewport": {"width": width, "height": 900}, "color_scheme": theme, "reduced_motion": "reduce"}
+
+
+def watched(tab, address: str) -> list[str]:
+    "The list that gathers what goes wrong in a tab from now on."
+    problems: list[str] = []
+
+    def asked(request):
+        if not request.url.startswith((address, "data:", "blob:")):
+            problems.append(f"fetches from outside: {request.url}")
+
+    tab.on("console", lambda m: problems.append(f"console: {m.text}") if m.type == "error" else None)
+    tab.on("pageerror", lambda e: problems.append(f"error: {e}"))
+    tab.on("requestfailed", lambda r: problems.append(f"failed: {r.url}"))
+    tab.on("request", asked)
+    tab.on("response", lambda r: problems.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
+    return problems
 
 
 @contextlib.contextmanager
 def opened(browser, address: str, href: str, width: int, theme: str):
     "A page in a tab of its own, and the list that gathers what goes wrong in it."
-    problems: list[str] = []
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, reduced_motion="reduce")
+    context = browser.new_context(**profile(width, theme))
     tab = context.new_page()
-    tab.on("console", lambda m: problems.append(f"console: {m.text}") if m.type == "error" else None)
-    tab.on("pageerror", lambda e: problems.append(f"error: {e}"))
-    tab.on("requestfailed", lambda r: problems.append(f"failed: {r.url}"))
-    tab.on(
-        "request",
-        lambda r: (
-            problems.append(f"fetches from outside: {r.url}")
-            if not r.url.startswith((address, "data:", "blob:"))
-            else None
-        ),
-    )
-    tab.on("response", lambda r: problems.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
+    problems = watched(tab, address)
     try:
         tab.goto(f"{address}/{href}")
         yield tab, problems
@@ -185,57 +228,106 @@ def opened(browser, address: str, href: str, width: int, theme: str):
         context.close()
 
 
-def look(browser, address: str, href: str, width: int, theme: str, axe: str) -> tuple[list[str], float | None]:
-    "What is wrong with one page at one width in one theme, and its time of first paint in seconds."
-    with opened(browser, address, href, width, theme) as (tab, problems):
-        problems += [f"picture without words or not there: {src}" for src in tab.evaluate(PICTURES)]
-        scroll = tab.evaluate("document.documentElement.scrollWidth")
-        if scroll > width:
-            problems.append(f"scrolls sideways to {scroll} px")
-        paint = tab.evaluate(PAINT)
-        tab.evaluate(axe)
-        tab.evaluate(THIN)
-        problems += axe_findings(tab, "{}" if theme == "light" else "{runOnly: ['color-contrast']}")
-    return [f"{href} at {width} px, {theme}: {line}" for line in problems], paint and paint / 1000
+async def look(tab, problems: list[str], address: str, href: str, width: int, theme: str, axe: str) -> list[str]:
+    "What is wrong with one page at one width in one theme."
+    problems.clear()
+    await tab.goto(f"{address}/{href}")
+    facts = await tab.evaluate(FACTS)
+    found = [f"picture without words or not there: {src}" for src in facts["pictures"]]
+    found += [f"scrolls sideways to {facts['width']} px"] * (facts["width"] > width)
+    found += [f"is {facts['bytes']:,} bytes with all that it fetches"] * (facts["bytes"] > LARGEST)
+    await tab.evaluate(axe)
+    found += await tab.evaluate(AXE, theme == "dark")
+    return [f"{href} at {width} px, {theme}: {line}" for line in found + problems]
 
 
-def in_a_browser(site: Path, chromium: str) -> tuple[list[str], list[float]]:
-    "Everything wrong that a browser sees, and the times of first paint."
+async def all_looks(site: Path, chromium: str) -> list[str]:
+    "Everything wrong that a browser sees, one tab per core at a time; the largest pages first."
+    from playwright.async_api import async_playwright
+
+    hrefs = sorted(page_names(site), key=lambda href: (site / href).stat().st_size)
+    ten = [href for href in hrefs if href.removesuffix(".html") in TEN]
+    waiting = {(390, "light"): hrefs, (1280, "light"): ten[:], (390, "dark"): ten[:], (1280, "dark"): ten[:]}
+    found: list[str] = []
+    with served(site) as address:
+        async with async_playwright() as play:
+            browser = await play.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+
+            async def work():
+                for (width, theme), left in waiting.items():
+                    tab = await browser.new_page(**profile(width, theme))
+                    problems = watched(tab, address)
+                    while left:
+                        found.extend(await look(tab, problems, address, left.pop(), width, theme, axe_source()))
+                    await tab.close()
+
+            await asyncio.gather(*(work() for _ in range(os.cpu_count() or 1)))
+            await browser.close()
+    return sorted(found)
+
+
+def paint_times(site: Path, chromium: str, times: int = 3) -> dict:
+    "Seconds until each page is first painted, cold, one at a time: the median of some tries, and where they were made."
+    import torch
     from playwright.sync_api import sync_playwright
 
-    hrefs = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html") if "site_libs" not in path.parts)
-    first = [h for h in ("index.html", "nbs/00_why.html", "nbs/03_smooth_ap.html") if h in hrefs]
-    ten = [*first, *[h for h in hrefs if h not in first][:: max(1, (len(hrefs) - len(first)) // (TEN - len(first)))]][
-        :TEN
-    ]
-    found, paints = [], []
+    from smoothap_nb.train.machine import environment
+
+    pages = {}
+    load = os.getloadavg()[0]
     with served(site) as address, sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        for href, width, theme in [
-            *((h, 390, "light") for h in hrefs),
-            *((h, *how) for h in ten for how in ((1280, "light"), (390, "dark"), (1280, "dark"))),
-        ]:
-            lines, paint = look(browser, address, href, width, theme, axe_source())
-            found += lines
-            paints += [paint] if paint else []
+        for href in page_names(site):
+            facts = []
+            for _ in range(times):
+                with opened(browser, address, href, 1280, "light") as (tab, _problems):
+                    tab.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
+                    facts.append(tab.evaluate(FACTS))
+            paint = statistics.median(fact["paint"] for fact in facts)
+            pages[href] = {"first_paint_s": round(paint, 3), "kilobytes": round(facts[0]["bytes"] / 1000)}
+        version = browser.version
         browser.close()
-    return found, paints
+    paints = [page["first_paint_s"] for page in pages.values()]
+    return {
+        "title": "First paint of the site's pages",
+        "command": "python tools/site_check.py _site --paint docs/results/site.json",
+        "date": datetime.date.today().isoformat(),
+        "environment": environment(torch.device("cpu")),
+        "load_of_the_machine": round(load, 1),
+        "chromium": version,
+        "times": times,
+        "median_s": round(statistics.median(paints), 3),
+        "slowest_s": max(paints),
+        "largest_kilobytes": max(page["kilobytes"] for page in pages.values()),
+        "pages": pages,
+    }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("site", type=Path)
     parser.add_argument("--browser", action="store_true")
+    parser.add_argument("--paint", type=Path, metavar="FILE")
     args = parser.parse_args()
     found = check(args.site)
-    if args.browser:
+    if args.browser or args.paint:
         chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
         if chromium is None:
             print("no Chromium on this machine (Debian: apt-get install chromium)", file=sys.stderr)
             return 2
-        seen, paints = in_a_browser(args.site, chromium)
-        found += seen
-        print(f"first paint: median {statistics.median(paints):.2f} s, slowest {max(paints):.2f} s")
+        if args.browser:
+            began = time.monotonic()
+            found += asyncio.run(all_looks(args.site, chromium))
+            print(f"looked at {len(page_names(args.site))} pages in {time.monotonic() - began:.0f} s")
+        if args.paint:
+            told = paint_times(args.site, chromium)
+            args.paint.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+            print(f"first paint: median {told['median_s']} s, slowest {told['slowest_s']} s")
+            found += [
+                f"{href} is painted after {page['first_paint_s']} s"
+                for href, page in told["pages"].items()
+                if page["first_paint_s"] >= SLOW
+            ]
     print("\n".join(found) or "nothing found", file=sys.stderr if found else sys.stdout)
     return 1 if found else 0
 
