@@ -40,9 +40,10 @@ _HOME = {
         "glyph_grid",
     ),
     "verdicts": ("Verdict", "decide", "judge", "claims", "values_of", "main_values"),
-    "figures": ("comparison_figure", "ablation_figure"),
+    "figures": ("comparison_figure", "ablation_figure", "claims_figure", "movers_figure"),
     "statistics": ("SMALLEST", "Paired", "Decision", "paired_difference", "character_error", "decide_claims", "holm"),
     "conduct": ("Study",),
+    "standing": ("read_study", "decided", "verdicts_table", "tuning_table", "movers"),
     "referee": ("Admission", "ClaimVerdict", "admission", "difference_of", "verdicts_of", "power_of"),
 }
 _HOME = {name: module for module, names in _HOME.items() for name in names}

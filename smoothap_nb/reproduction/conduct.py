@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+import zlib
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
@@ -25,12 +26,16 @@ from ..metrics.dataset import evaluate
 from ..train.embedding import embed
 from ..train.loop import BatchPlan, compact_labels
 from ..train.machine import environment
+from ..train.models import EmbeddingModel
 from ..train.objectives import Objective
 from .ledger import Ledger, only_one
-from .pretext import fingerprint, glyphs_of, load_features, load_pretext, train_pretext, train_resumable
+from .pretext import fingerprint, glyphs_of, load_features, load_pretext, train_resumable
 from .tracks import Piece, estimate, pieces, plan_hash, read_plan
 
-__all__ = ["Study", "conduct", "character_values"]
+__all__ = ["RESULTS", "GPU_RESULTS", "Study", "conduct", "pack", "unpack", "character_values"]
+
+RESULTS = Path("docs") / "results" / "claims"
+GPU_RESULTS = RESULTS.with_name("claims-gpu")
 
 
 class Head(nn.Module):
@@ -58,42 +63,72 @@ def _loss(plan: dict, piece: Piece, labels: Tensor) -> Objective:
     return Objective(table, classes[classes[:, -1].argsort()], plan["track-f"]["dim"])
 
 
+def pack(values: np.ndarray) -> str:
+    "(C,) whole numbers from 0 to 255 as a row keeps them: compressed, in ASCII."
+    return base64.b64encode(zlib.compress(values.astype(np.uint8).tobytes(), 9)).decode()
+
+
+def unpack(text: str) -> np.ndarray:
+    "(C,) uint8, what `pack` was given."
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8)
+
+
 def character_values(row: dict, metric: str) -> np.ndarray:
     "(C,) the metric's mean over the images of each test character, from a row; in steps of 1/255."
-    return np.frombuffer(base64.b64decode(row["characters"][metric]), np.uint8) / 255.0
+    return unpack(row["characters"][metric]) / 255.0
 
 
 class Study:
-    """A plan, its rows on the disk, and the folder of networks and features.
+    """A plan, its rows, and the folder of networks and features.
+
+    The rows are what is kept, in the repository: tuning.json, and network-K.json for each network. Whatever lies in the
+    folder can be made again.
 
     Args:
-        results: folder of claims-track-f.json and claims-track-e.json.
+        results: folder of the rows.
         folder: of networks, features, checkpoints and locks; left out, below the data folder.
         changes: see `read_plan`.
+        device: where whole networks are trained.
+        tuned: folder of a study whose tuning counts here too; None: this one tunes for itself.
     """
 
-    def __init__(self, results="docs/results", folder=None, changes: dict | None = None):
-        self.results = Path(results)
+    def __init__(
+        self, results=RESULTS, folder=None, changes: dict | None = None, device: str = "cpu", tuned=None
+    ):
+        self.results, self.device = Path(results), device
         self.plan = read_plan(changes)
         self.hash = plan_hash(self.plan)
         self.folder = Path(folder) if folder is not None else data_root() / "claims"
-        self.ledgers = {
-            track: Ledger(self.results / f"claims-track-{track}.json", self.hash, self.folder / "locks")
-            for track in "fe"
-        }
+        names = ["tuning", *(f"network-{k}" for k in range(self.plan["networks"]["count"]))]
+        locks = self.folder / "locks"
+        self.ledgers = {name: Ledger(self.results / f"{name}.json", self.hash, locks) for name in names}
+        others = Study(tuned, self.folder).ledgers["tuning"].rows() if tuned is not None else {}
+        self.tuned = {name: row for name, row in others.items() if name.startswith("tune/")}
+        self.environment = lru_cache(1)(environment)  # it asks git, and that takes longer than a toy piece
         self.data = lru_cache(4)(self._data)
         self.features = lru_cache(2)(self._features)
 
     def rows(self) -> dict:
-        "All rows, by name."
-        return self.ledgers["f"].rows() | self.ledgers["e"].rows()
+        "All rows, by name; and those of the tuning that was done elsewhere."
+        return self.tuned | {name: row for ledger in self.ledgers.values() for name, row in ledger.rows().items()}
+
+    def ledger(self, piece: Piece) -> Ledger:
+        "Where the row of a piece is kept."
+        tuning = piece.kind in ("tune", "length", "retune", "e-tune")
+        return self.ledgers["tuning" if tuning else f"network-{piece.network}"]
 
     def _data(self, split: str, halving: int = 0) -> Glyphs:
         return glyphs_of(self.plan, split, halving)
 
     def _features(self, network: int) -> dict[str, Tensor]:
-        row = self.ledgers["f"].rows().get(f"pretext/net{network}", {})
-        return load_features(self.plan, network, self.folder, row.get("weights", ""))
+        return load_features(self.plan, network, self.folder, self._weights(network))
+
+    def _pretrained(self, network: int) -> EmbeddingModel:
+        return load_pretext(self.plan, network, self.folder, self._weights(network), self.device)
+
+    def _weights(self, network: int) -> str:
+        "The fingerprint that a network had when its rows were made; empty where there are none."
+        return self.ledgers[f"network-{network}"].rows().get(f"pretext/net{network}", {}).get("weights", "")
 
     def measure(self, embeddings: Tensor, split: str) -> dict:
         "Metrics of the embeddings of a split; on test characters also of each character."
@@ -106,7 +141,7 @@ class Study:
             out["characters"] = {}
             for k in metrics:
                 means = np.bincount(place, np.nan_to_num(np.asarray(found["per_query"][k], float))) / count
-                out["characters"][k] = base64.b64encode(np.round(255 * means).astype(np.uint8)).decode()
+                out["characters"][k] = pack(np.round(255 * means))
         return out
 
     def batches(self, piece: Piece) -> tuple[BatchPlan, Tensor]:
@@ -118,6 +153,10 @@ class Study:
 
     def do(self, piece: Piece) -> dict:
         "The row of a piece."
+        if piece.kind in ("start", "tune", "length", "main", "retune", "ablation"):
+            self.features(piece.network)  # what is made anew here is no part of the piece's time
+        elif piece.track == "e":
+            self._pretrained(piece.network)
         started, cpu = time.perf_counter(), time.process_time()
         how = {"pretext": self._pretext, "features": self._extract, "start": self._start}
         work = how.get(piece.kind, self._whole_network if piece.track == "e" else self._head)
@@ -131,20 +170,21 @@ class Study:
             "kind": piece.kind, "method": piece.method, "network": piece.network, "seed": piece.seed,
             "split": piece.split, "steps": piece.steps, "settings": dict(piece.settings), **row,
             "seconds": round(time.perf_counter() - started, 1), "cpu_seconds": round(time.process_time() - cpu, 1),
-            "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"), "environment": environment(torch.device("cpu")),
+            "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+            "environment": self.environment(torch.device(self.device)),
         }  # fmt: skip
 
     def _pretext(self, piece: Piece) -> dict:
-        train_pretext(self.plan, piece.network, self.folder)
-        return {"weights": fingerprint(load_pretext(self.plan, piece.network, self.folder)), "values": {}}
+        return {"weights": fingerprint(self._pretrained(piece.network)), "values": {}}
 
     def _extract(self, piece: Piece) -> dict:
         made = self.features(piece.network)
         return {"shapes": {k: list(v.shape) for k, v in made.items()}, "values": {}}
 
     def _start(self, piece: Piece) -> dict:
-        rows = self.features(piece.network)[piece.split].float()
-        return self.measure(F.normalize(rows, dim=1), piece.split)
+        rows, labels = self.features(piece.network)[piece.split].float(), self.data(piece.split).labels[:, -1]
+        images = {"images": pack(labels.unique(return_counts=True)[1].numpy())} if piece.split == "test" else {}
+        return images | self.measure(F.normalize(rows, dim=1), piece.split)
 
     def _head(self, piece: Piece) -> dict:
         "Track F: a layer over the features."
@@ -173,12 +213,13 @@ class Study:
 
     def _whole_network(self, piece: Piece) -> dict:
         "Track E: the whole network, with checkpoints."
-        given, data = dict(piece.settings), self.data("metric", piece.network)
+        given, data = dict(piece.settings), self.data("metric", piece.network).to(self.device)
         plan, labels = self.batches(piece)
-        model = load_pretext(self.plan, piece.network, self.folder)
+        model = self._pretrained(piece.network)
         torch.manual_seed(piece.seed)
         model.head.reset_parameters()
-        loss, head = _loss(self.plan, piece, labels), list(model.head.parameters())
+        loss, labels = _loss(self.plan, piece, labels).to(self.device), labels.to(self.device)
+        head = list(model.to(self.device).head.parameters())
         body = [p for n, p in model.named_parameters() if not n.startswith("head.")]
 
         def batch(step: int) -> tuple[Tensor, Tensor]:
@@ -212,10 +253,10 @@ class Study:
             todo, took = pieces(self.plan, self.rows(), tracks), False
             for piece in todo:
                 with only_one(self.folder / "locks", f"{self.hash} {piece.name}") as mine:
-                    if not mine or piece.name in self.ledgers[piece.track].rows():
+                    if not mine or piece.name in self.ledger(piece).rows():
                         continue
                     row = self.do(piece)
-                    self.ledgers[piece.track].add(piece.name, row)
+                    self.ledger(piece).add(piece.name, row)
                 took, done = True, done + 1
                 value = row["values"].get("mAP")
                 say(f"{piece.name}: {row.get('failed') or ('done' if value is None else f'mAP {value:.4f}')} "
@@ -228,33 +269,8 @@ class Study:
         return done
 
 
-def conduct(
-    results="docs/results",
-    workers: int = 2,
-    tracks: str = "fe",
-    minutes: float = 0,
-    folder=None,
-    changes: dict | None = None,
-    say=print,
-) -> dict:
-    """Run the study of the papers' claims, or go on with it.
-
-    Args:
-        results: folder of the two files of rows.
-        workers: side by side, each a process with one thread, so that no number depends on them.
-        tracks: "fe", or "f" for the features alone.
-        minutes: start no piece after so many, 0 = no limit.
-        folder, changes: see `Study`.
-        say: called with a line of text.
-
-    Returns:
-        all rows, by name.
-
-    Raises:
-        ConfigError: rows of another plan, or a worker that failed.
-    """
-    study = Study(results, folder, changes)
-    study.rows()
+def _announce(study: Study, workers: int, say) -> None:
+    "What the plan can find, and how long it takes."
     from .referee import power_of
 
     found = power_of(study.plan)
@@ -266,28 +282,64 @@ def conduct(
     hours = estimate(study.plan, workers)
     say(f"plan {study.hash}: about {sum(hours.values()):.1f} hours on {workers} idle cores in all "
         f"({', '.join(f'{k} {v:.2f}' for k, v in hours.items())})")  # fmt: skip
+
+
+def _worker(given: dict) -> subprocess.Popen:
+    "A process with one thread that does pieces, from `Study`'s arguments and `work`'s."
     code = (
         "import json, sys, torch; torch.set_num_threads(1); from smoothap_nb.reproduction.conduct import Study; "
         "given = json.load(sys.stdin); tracks, minutes = given.pop('tracks'), given.pop('minutes'); "
         "Study(**given).work(tracks, minutes, lambda line: print(line, flush=True))"
     )
-    given = {"results": str(results), "folder": str(study.folder), "changes": changes}
-    given |= {"tracks": tracks, "minutes": minutes}
     home = str(Path(__file__).resolve().parents[2])
     one = {f"{k}_NUM_THREADS": "1" for k in ("OMP", "MKL", "NUMBA")} | {"OMP_WAIT_POLICY": "PASSIVE"}
     path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH", "")]))
-    started = []
-    for _ in range(workers):
-        process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdin=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **one, "PYTHONPATH": path},
-        )
-        if process.stdin is not None:
-            process.stdin.write(json.dumps(given))
-            process.stdin.close()
-        started.append(process)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **one, "PYTHONPATH": path},
+    )
+    if process.stdin is not None:
+        process.stdin.write(json.dumps(given))
+        process.stdin.close()
+    return process
+
+
+def conduct(
+    results=RESULTS,
+    workers: int = 2,
+    tracks: str = "fe",
+    minutes: float = 0,
+    folder=None,
+    changes: dict | None = None,
+    device: str = "cpu",
+    tuned=None,
+    say=print,
+) -> dict:
+    """Run the study of the papers' claims, or go on with it.
+
+    Args:
+        results: folder of the rows; a study goes on from those that it finds there, whichever machine made them.
+        workers: side by side, each a process with one thread, so that no number depends on them.
+        tracks: see `tracks.pieces`.
+        minutes: start no piece after so many, 0 = no limit.
+        folder, changes, device, tuned: see `Study`.
+        say: called with a line of text.
+
+    Returns:
+        all rows, by name.
+
+    Raises:
+        ConfigError: rows of another plan, or a worker that failed.
+    """
+    study = Study(results, folder, changes, device, tuned)
+    study.rows()
+    if "f" in tracks:
+        _announce(study, workers, say)
+    given = {"results": str(results), "folder": str(study.folder), "changes": changes}
+    given |= {"device": device, "tuned": None if tuned is None else str(tuned), "tracks": tracks, "minutes": minutes}
+    started = [_worker(given) for _ in range(workers)]
     failed = [process.wait() for process in started]
     rows = study.rows()
     left = pieces(study.plan, rows, tracks)

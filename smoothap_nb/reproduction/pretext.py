@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,8 @@ def network_file(plan: dict, network: int, folder: Path) -> Path:
 def _model(plan: dict, seed: int) -> EmbeddingModel:
     torch.manual_seed(seed)
     table = plan["networks"]
-    return EmbeddingModel(ModelConfig(backbone=table["backbone"], dim=plan["track-f"]["dim"]))
+    stem = {"stem": table["stem"]} if "stem" in table else {}
+    return EmbeddingModel(ModelConfig(backbone=table["backbone"], dim=plan["track-f"]["dim"], **stem))
 
 
 def train_resumable(
@@ -101,7 +103,9 @@ def train_resumable(
         for group in optimizer.param_groups:
             group["lr"] = group["peak"] * rate_at(step, steps, warmup)
         optimizer.zero_grad(set_to_none=True)
-        value = loss(model(inputs), labels)
+        with torch.autocast("cuda", torch.bfloat16) if inputs.is_cuda else nullcontext():
+            found = model(inputs)
+        value = loss(found.float(), labels)
         if not torch.isfinite(value):
             raise ValueError(f"the loss is {value.item()} at step {step}")
         value.backward()
@@ -113,22 +117,24 @@ def train_resumable(
     return values
 
 
-def train_pretext(plan: dict, network: int, folder: Path) -> Path:
+def train_pretext(plan: dict, network: int, folder: Path, device: str = "cpu") -> Path:
     """Train a pretext network and keep it; one that is there is left as it is, one that was stopped goes on.
 
     Args:
         plan: of `read_plan`.
         network: its number: halving and seed.
         folder: of networks and features.
+        device: where it is trained.
     """
     path, table = network_file(plan, network, folder), plan["networks"]
     with only_one(Path(folder) / "locks", path.name, wait=True):
         if path.exists():
             return path
         data = glyphs_of(plan, "pretext", network)
-        labels = compact_labels(data.labels)
-        model = _model(plan, network).train()
+        labels, data = compact_labels(data.labels).to(device), data.to(device)
+        model = _model(plan, network).to(device).train()
         loss = ClusterLoss(int(labels[:, -1].max()) + 1, plan["track-f"]["dim"], temperature=1 / table["scale"])
+        loss = loss.to(device)
         size = min(table["batch"], len(data))
 
         def batch(step: int) -> tuple[Tensor, Tensor]:
@@ -145,14 +151,37 @@ def train_pretext(plan: dict, network: int, folder: Path) -> Path:
         train_resumable(
             model, loss, groups, batch, table["steps"], table["steps"] // 20, checkpoints, table["checkpoint"]
         )
-        write_tensors(path, {k: v.detach().clone() for k, v in model.state_dict().items()})
+        write_tensors(path, {k: v.detach().cpu().clone() for k, v in model.state_dict().items()})
     return path
 
 
-def load_pretext(plan: dict, network: int, folder: Path) -> EmbeddingModel:
-    "A pretext network, trained first where it is not on the disk."
+def load_pretext(
+    plan: dict, network: int, folder: Path, weights: str = "", device: str = "cpu"
+) -> EmbeddingModel:
+    """A pretext network, trained first where it is not on the disk.
+
+    Args:
+        plan: of `read_plan`.
+        network: its number.
+        folder: of networks and features.
+        weights: fingerprint that the network must have, where rows were made with it already.
+        device: where it is trained.
+
+    Returns:
+        the network, on the CPU.
+
+    Raises:
+        ConfigError: the network was lost, and what was trained in its place is another.
+    """
     model = _model(plan, network)
-    model.load_state_dict(read_tensors(train_pretext(plan, network, folder)))
+    model.load_state_dict(read_tensors(train_pretext(plan, network, folder, device)))
+    found = fingerprint(model)
+    if weights and found != weights:
+        raise ConfigError(
+            f"the rows of pretext network {network} were made with weights of fingerprint {weights}, and those in "
+            f"{folder} have {found}: another processor or version rounds otherwise. Bring back the weights, or move "
+            f"network-{network}.json away, so that this network alone begins anew (tuning stays)"
+        )
     return model.eval()
 
 
@@ -200,14 +229,8 @@ def load_features(plan: dict, network: int, folder: Path, weights: str = "") -> 
     Raises:
         ConfigError: the network was lost, and what was trained in its place is another.
     """
-    model = load_pretext(plan, network, folder)
-    found = fingerprint(model)
-    if weights and found != weights:
-        raise ConfigError(
-            f"the rows were made with pretext network {network} of fingerprint {weights}, and the one in {folder} is "
-            f"{found}: bring back the file, or move the rows away and begin anew"
-        )
-    made_of = f"{network}-{found}-{_key(plan, network)[:6]}-{plan['networks']['draws']}"
+    model = load_pretext(plan, network, folder, weights)
+    made_of = f"{network}-{fingerprint(model)}-{_key(plan, network)[:6]}-{plan['networks']['draws']}"
     path = Path(folder) / f"features-{made_of}.safetensors"
     with only_one(Path(folder) / "locks", path.name, wait=True):
         if not path.exists():

@@ -6,10 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .conduct import character_values
+from .conduct import character_values, unpack
 from .statistics import Decision, Paired, character_error, decide_claims, networks_needed, paired_difference, power
 
-__all__ = ["Admission", "ClaimVerdict", "admission", "runs_of_point", "difference_of", "verdicts_of", "power_of"]
+__all__ = [
+    "Admission",
+    "ClaimVerdict",
+    "admission",
+    "images_of",
+    "runs_of_point",
+    "difference_of",
+    "verdicts_of",
+    "power_of",
+]
 
 NOT_TRAINED, NOT_RUN = "not trained well enough here", "not run"
 
@@ -55,6 +64,12 @@ def admission(plan: dict, rows: dict, method: str) -> Admission:
     return Admission(method, bool(gain > 0 and more < plan["track-f"]["levelled"]), gain, more)
 
 
+def images_of(rows: dict) -> np.ndarray:
+    "(C,) pictures of each test character, as the rows of the start have them; empty where none is there yet."
+    found = [row["images"] for name, row in rows.items() if name.startswith("start/") and "images" in row]
+    return unpack(found[0]) if found else np.zeros(0, np.uint8)
+
+
 def runs_of_point(rows: dict, point: str) -> dict[tuple[int, int], dict]:
     "Test runs of a point, main/METHOD or ABLATION/LABEL=VALUE, by (network, seed)."
     return {
@@ -75,7 +90,7 @@ def difference_of(rows: dict, better: str, worse: str, metric: str, images: np.n
     """
     high, low = runs_of_point(rows, better), runs_of_point(rows, worse)
     shared = sorted(set(high) & set(low))
-    if len({network for network, _ in shared}) < 2:
+    if len({network for network, _ in shared}) < 2 or not len(images):
         return None
     gaps = [high[k]["values"][metric] - low[k]["values"][metric] for k in shared]
     each = np.mean([character_values(high[k], metric) - character_values(low[k], metric) for k in shared], axis=0)
@@ -88,8 +103,21 @@ def _steps(claim: dict) -> list[tuple[str, str]]:
     return [(a, b) for high, low in zip(listed, listed[1:]) for a in high for b in low]
 
 
+def _missing(plan: dict, rows: dict, point: str) -> int | None:
+    "How many runs of a point are still to be done; None where the plan has no such point."
+    family, name = point.split("/", 1)
+    seeds = len(plan["track-f"]["seeds"]) if family == "main" else 1
+    if name not in plan["methods"] if family == "main" else family not in plan["ablations"]:
+        return None
+    return plan["networks"]["count"] * seeds - sum(key.startswith(f"{point}/net") for key in rows)
+
+
 def verdicts_of(plan: dict, rows: dict, images: np.ndarray) -> list[ClaimVerdict]:
-    """Every claim of the plan, decided; Holm over the claims of a paper that can be decided.
+    """Every claim of the plan, decided; Holm over the claims of a paper.
+
+    The claims of a paper are decided together, when all their runs are there: whoever looks earlier, and stops when he
+    likes what he sees, breaks the promise of the rule. Claims about what the plan leaves out, and about methods that
+    are not admitted, do not count.
 
     Args:
         plan: of `read_plan`.
@@ -98,17 +126,24 @@ def verdicts_of(plan: dict, rows: dict, images: np.ndarray) -> list[ClaimVerdict
     """
     out: dict[int, ClaimVerdict] = {}
     papers: dict[str, list[tuple[int, dict, tuple]]] = {}
+    waiting = set()
     for number, claim in enumerate(plan["claims"]):
-        pairs = tuple((a, b, difference_of(rows, a, b, claim["metric"], images)) for a, b in _steps(claim))
-        methods = {p.removeprefix("main/") for a, b, _ in pairs for p in (a, b) if p.startswith("main/")}
+        steps, paper = _steps(claim), claim["source"].split(",")[0]
+        missing = [_missing(plan, rows, p) for step in steps for p in step]
+        pairs = tuple((a, b, difference_of(rows, a, b, claim["metric"], images)) for a, b in steps)
         there = tuple((a, b, pair) for a, b, pair in pairs if pair is not None)
-        if len(there) < len(pairs):
+        methods = {p.removeprefix("main/") for step in steps for p in step if p.startswith("main/")}
+        if None in missing or any(missing) or len(there) < len(pairs):
+            waiting |= set() if None in missing else {paper}
             out[number] = ClaimVerdict(claim, NOT_RUN, there, None)
         elif not all(admission(plan, rows, m).admitted for m in methods):
             out[number] = ClaimVerdict(claim, NOT_TRAINED, there, None)
         else:
-            papers.setdefault(claim["source"].split(",")[0], []).append((number, claim, there))
-    for listed in papers.values():
+            papers.setdefault(paper, []).append((number, claim, there))
+    for paper, listed in papers.items():
+        if paper in waiting:
+            out |= {number: ClaimVerdict(claim, NOT_RUN, pairs, None) for number, claim, pairs in listed}
+            continue
         asked = [{"pairs": [p for _, _, p in pairs], "cost": claim.get("cost")} for _, claim, pairs in listed]
         found = decide_claims(asked, plan["plan"]["alpha"], plan["plan"]["smallest"])
         for (number, claim, pairs), decision in zip(listed, found):

@@ -73,6 +73,7 @@ class Paired:
     runs: int
     run_error: float  # the part of other runs
     character_error: float  # the part of other test characters
+    networks: int = 0  # that the runs stand on
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         "Where the true difference lies in `level` of all such studies."
@@ -134,9 +135,8 @@ def paired_difference(
     total = runs + characters**2
     freedom = total**2 / (runs**2 / df + characters**4 / max(1, classes - 1)) if total > 0 else df
     freedom = min(freedom, 1.2 * df)  # Welch's own is too bold in the far tails that Holm asks for (up to .08 for .05)
-    return Paired(
-        float(means.mean()), math.sqrt(total), float(freedom), len(values), math.sqrt(runs), float(characters)
-    )
+    errors = math.sqrt(total), float(freedom), len(values), math.sqrt(runs), float(characters)
+    return Paired(float(means.mean()), *errors, networks=len(means))
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -2,11 +2,8 @@
 
 Everything here is a function of the plan (papers/claims.toml) and of the rows that are there. A piece is one training
 of at most a few minutes; which pieces come next (a grid that widens, ablations from tuned settings) follows from the
-rows, so that a study goes on wherever it was stopped.
-
-For whoever finishes the study: when docs/results/claims-track-f.json and claims-track-e.json are complete, lesson 20
-and docs/reproduction.md are retold from them by `reproduction.statistics.decide_claims`; the study from scratch
-(glyph-claims-cpu.json) stays as one table. Until then the lesson and the page show the old study.
+rows, so that a study goes on wherever it was stopped, on another machine too. A network's pieces come together, so that
+a machine which begins anew trains again only the networks of which pieces are left.
 """
 
 from __future__ import annotations
@@ -163,7 +160,7 @@ def _ablation(plan: dict, rows: dict, name: str, number: int, best: tuple) -> li
 
 
 def _fine_tuning(plan: dict, rows: dict, method: str) -> list[Piece]:
-    "Track E of one method: the network's rate on validation characters, then a run on each network."
+    "Track E of one method: the network's rate on validation characters, then runs on each network."
     table, best = plan["track-e"], best_settings(plan, rows, method)
     tries = {
         f"e-tune/{method}/network_rate={share:g}": (*best, ("network_rate", share)) for share in table["network_rate"]
@@ -174,38 +171,49 @@ def _fine_tuning(plan: dict, rows: dict, method: str) -> list[Piece]:
         return left
     chosen = tries[max(tries, key=lambda k: _score(plan, method, rows[k]))]
     every = [
-        Piece(f"e/{method}/net{k}/seed0", "e-main", "e", method, k, 0, "test", table["steps"], chosen)
+        Piece(f"e/{method}/net{k}/seed{seed}", "e-main", "e", method, k, seed, "test", table["steps"], chosen)
         for k in table["networks"]
+        for seed in table["seeds"]
     ]
     return [p for p in every if p.name not in rows]
 
 
+def _foundation(rows: dict, network: int, tracks: str) -> list[Piece]:
+    "What everything on a network stands on: its training; for track F its features and what they reach alone."
+    if f"pretext/net{network}" not in rows:
+        return [Piece(f"pretext/net{network}", "pretext", network=network, seed=network)]
+    if "f" not in tracks:
+        return []
+    if f"features/net{network}" not in rows:
+        return [Piece(f"features/net{network}", "features", network=network)]
+    starts = [Piece(f"start/net{network}/{s}", "start", network=network, split=s) for s in ("val", "test")]
+    return [p for p in starts if p.name not in rows]
+
+
 def pieces(plan: dict, rows: dict, tracks: str = "fe") -> list[Piece]:
-    """The pieces that can be done now, first things first; empty when the study is done.
+    """The pieces that can be done now, in the order to do them; empty when the study is done.
+
+    Network by network, and on each method by method (tuning, admission, comparison, ablations), then track E. So a
+    worker goes on to the next network only when all that is left of the ones before is done or in other hands.
 
     Args:
         plan: of `read_plan`.
         rows: of all tracks, by name.
-        tracks: "fe", or "f" for the features alone.
+        tracks: "fe", "f" for the features alone, or "e" for whole networks with settings that are tuned already.
     """
     networks = range(plan["networks"]["count"])
-    out = [Piece(f"pretext/net{k}", "pretext", network=k, seed=k) for k in networks]
-    out += [Piece(f"features/net{k}", "features", network=k) for k in networks if f"pretext/net{k}" in rows]
+    out, tuned = [p for k in networks for p in _foundation(rows, k, tracks)], []
     ready = {k for k in networks if f"features/net{k}" in rows}
-    for k in sorted(ready):
-        out += [Piece(f"start/net{k}/{split}", "start", network=k, split=split) for split in ("val", "test")]
-    out = [p for p in out if p.name not in rows]
-    tuning = {m: _tuning(plan, rows, m) for m in plan["methods"]} if 0 in ready else {}
-    for left in tuning.values():
-        out += left
-    tuned = [m for m, left in tuning.items() if not left]
-    after = [p for method in tuned for p in _after_tuning(plan, rows, method) if p.network in ready]
-    out += sorted(after, key=lambda piece: piece.network)  # a worker reads the features of a network once
+    for method in plan["methods"] if 0 in ready or "f" not in tracks else ():
+        left = _tuning(plan, rows, method)
+        tuned += [] if left else [method]
+        if "f" in tracks:
+            out += left or [p for p in _after_tuning(plan, rows, method) if p.network in ready]
     if "e" in tracks:
         for method in plan["track-e"]["methods"]:
             if method in tuned:
                 out += [p for p in _fine_tuning(plan, rows, method) if f"pretext/net{p.network}" in rows]
-    return out
+    return sorted(out, key=lambda piece: piece.network)
 
 
 def estimate(plan: dict, workers: int = 2) -> dict[str, float]:
@@ -226,6 +234,9 @@ def estimate(plan: dict, workers: int = 2) -> dict[str, float]:
         + methods * (seeds * f["length"] + networks * len(plan["track-f"]["seeds"]) * f["main"]),
         "ablations": points * (3 * f["tune"] + networks * f["main"]),
         "track E": tracked
-        * (len(plan["track-e"]["network_rate"]) * e["tune"] + len(plan["track-e"]["networks"]) * e["main"]),
+        * (
+            len(plan["track-e"]["network_rate"]) * e["tune"]
+            + len(plan["track-e"]["networks"]) * len(plan["track-e"]["seeds"]) * e["main"]
+        ),
     }
     return {name: round(seconds / workers / 3600, 2) for name, seconds in stages.items()}

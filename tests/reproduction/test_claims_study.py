@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +16,11 @@ import torch
 
 from smoothap_nb.checks import ConfigError
 from smoothap_nb.reproduction.conduct import Study, character_values, conduct
+from smoothap_nb.reproduction.costs import cost_of
 from smoothap_nb.reproduction.ledger import Ledger, only_one
+from smoothap_nb.reproduction.recipes import find_entry, read_papers
 from smoothap_nb.reproduction.tracks import (
+    Piece,
     best_cell,
     best_settings,
     estimate,
@@ -90,6 +94,19 @@ def test_a_study_ends_and_holds_what_was_promised(plan):
             assert sum(p.name.startswith(f"{point}/net") for p in done) >= 5
             assert sum(p.name.startswith(f"retune/{point}/rate") for p in done) == 3
     assert sum(p.kind == "e-main" for p in done) == 12
+
+
+def test_a_network_is_finished_before_the_next_is_trained():
+    plan, rows, order = read_plan(tiny()), {}, []
+    while todo := pieces(plan, rows):
+        rows[todo[0].name] = {"values": dict.fromkeys(plan["plan"]["metrics"], 0.5)}
+        order.append(todo[0])
+    assert [p.network for p in order] == sorted(p.network for p in order) and order[-1].network == 1
+    assert {p.kind for p in order if p.network == 0} == {
+        "pretext", "features", "start", "tune", "length", "main", "retune", "ablation", "e-tune", "e-main"
+    }  # fmt: skip
+    begun = {name: row for name, row in rows.items() if name == "pretext/net0"}  # a second worker does not wait
+    assert [p.name for p in pieces(plan, begun)] == ["features/net0", "pretext/net1"]
 
 
 def test_a_grid_whose_best_lies_on_its_edge_is_widened(plan):
@@ -166,7 +183,8 @@ def tiny(methods=("smooth-ap", "softmax")) -> dict:
         "networks": {"count": 2, "steps": 2, "batch": 8, "characters": 12, "draws": 1, "checkpoint": 1},
         "track-f": {"steps": 2, "classes": 3, "images": 2, "dim": 8, "warmup": 0, "rates": [1e-3, 3e-3, 1e-2],
                     "first_rates": [1, 1], "tune_seeds": [0], "seeds": [0]},
-        "track-e": {"methods": ["softmax"], "networks": [0], "steps": 2, "network_rate": [0.1], "checkpoint": 1},
+        "track-e": {"methods": ["softmax"], "networks": [0], "seeds": [0], "steps": 2, "network_rate": [0.1],
+                    "checkpoint": 1},
         "methods": {m: full["methods"][m] | {"axis": full["methods"][m]["axis"][:2], "first": [0, 1]} for m in methods},
         "ablations": {"tau": full["ablations"]["tau"] | {"points": [{"loss.tau": 0.1}]}}
         if "smooth-ap" in methods else {},
@@ -192,12 +210,33 @@ def test_a_tiny_study_runs_to_its_end_and_starts_again_for_nothing(tmp_path):
     assert study.do(piece)["values"] == row["values"] != rows["main/smooth-ap/net0/seed0"]["values"]
 
 
+def test_a_fresh_machine_goes_on_from_the_rows_alone(tmp_path):
+    torch.set_num_threads(1)
+    first = Study(tmp_path / "rows", tmp_path / "lost", tiny(("softmax",)))
+    while (piece := pieces(first.plan, first.rows(), "f")[0]).network == 0:
+        first.ledger(piece).add(piece.name, first.do(piece))
+    shutil.rmtree(tmp_path / "lost")
+    before = first.rows()
+    second = Study(tmp_path / "rows", tmp_path / "fresh", tiny(("softmax",)))
+    second.work("f", say=lambda line: None)
+    rows = second.rows()
+    assert pieces(second.plan, rows, "f") == [] and {k: rows[k] for k in before} == before
+    trained = lambda: sorted(path.name[:9] for path in (tmp_path / "fresh").glob("pretext-*.safetensors"))
+    assert trained() == ["pretext-1"]  # network 0 was not needed any more
+    piece = next(p for p in pieces(second.plan, {k: v for k, v in rows.items() if k != "main/softmax/net0/seed0"}, "f"))
+    assert piece.name == "main/softmax/net0/seed0" and second.do(piece)["values"] == rows[piece.name]["values"]
+    assert trained() == ["pretext-0", "pretext-1"]  # now it was, and it is the same
+
+
 def test_a_network_that_was_lost_is_not_taken_for_another(tmp_path):
     torch.set_num_threads(1)
     study = Study(tmp_path / "results", tmp_path / "work", tiny(("softmax",)))
-    study.ledgers["f"].add("pretext/net0", {"weights": "of another", "values": {}})
-    with pytest.raises(ConfigError, match="made with pretext network 0 of fingerprint of another"):
+    study.ledgers["network-0"].add("pretext/net0", {"weights": "of another", "values": {}})
+    with pytest.raises(ConfigError, match="made with weights of fingerprint of another.*network-0.json away"):
         study.features(0)
+    piece = Piece("e/softmax/net0/seed0", "e-main", "e", "softmax", steps=2, settings=(("rate", 0.1),))
+    with pytest.raises(ConfigError, match="made with weights of fingerprint of another"):
+        study.do(piece)
 
 
 def test_a_pretext_network_goes_on_where_it_was_killed(tmp_path, monkeypatch):
@@ -241,7 +280,7 @@ def test_two_workers_share_a_study_and_a_killed_one_costs_nothing(tmp_path):
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": HOME}, start_new_session=True,
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
-    path = tmp_path / "r" / "claims-track-f.json"
+    path = tmp_path / "r" / "network-0.json"
     while not path.exists() and process.poll() is None:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
@@ -250,6 +289,44 @@ def test_two_workers_share_a_study_and_a_killed_one_costs_nothing(tmp_path):
     rows = conduct(**given, say=lambda line: None)
     assert {k: rows[k] for k in before} == before
     assert pieces(read_plan(given["changes"]), rows) == []
+
+
+def test_the_plan_for_a_gpu_fits_its_budget():
+    changes = read_papers("claims-gpu.toml")
+    plan, e = read_plan(changes), changes["track-e"]
+    assert set(e["methods"]) <= set(plan["methods"]) and len(e["methods"]) == 10
+    assert len(e["networks"]) * len(e["seeds"]) >= 5 and plan_hash(plan) != plan_hash(read_plan())
+    runs = len(e["networks"]) * len(e["seeds"]) * e["seconds"]["main"] + len(e["network_rate"]) * e["seconds"]["tune"]
+    assert len(e["methods"]) * runs + plan["networks"]["count"] * e["seconds"]["pretext"] <= 40 * 60
+    assert max(e["seconds"].values()) <= 9 * 60
+
+
+@pytest.mark.slow
+def test_the_study_for_a_gpu_runs_in_toy_sizes_with_what_another_has_tuned(tmp_path):
+    torch.set_num_threads(1)
+    changes = read_papers("claims-gpu.toml")
+    plan, e = read_plan(changes), changes["track-e"]
+    rows = Ledger(tmp_path / "tuned" / "tuning.json", plan_hash(read_plan()), tmp_path / "locks")
+    one = {"values": dict.fromkeys(plan["plan"]["metrics"], 0.5), "method": "softmax", "kind": "tune"}
+    for i in range(10):
+        for j in range(4):
+            for seed in (0, 1):
+                rows.add(f"tune/softmax/{i},{j}/seed{seed}", one)
+    small = {"networks": {**changes["networks"], "steps": 1, "batch": 4, "characters": 6, "size": 32, "count": 1},
+             "track-f": {"dim": 8, "classes": 2, "images": 2},
+             "track-e": {**e, "networks": [0], "seeds": [0], "steps": 1, "network_rate": [0.1]}}  # fmt: skip
+    study = Study(tmp_path / "rows", tmp_path / "work", small, "cpu", tmp_path / "tuned")
+    assert [p.name for p in pieces(study.plan, study.rows(), "e")] == ["pretext/net0"]
+    study.work("e", say=lambda line: None)
+    assert pieces(study.plan, study.rows(), "e") == [] and study.rows()["e/softmax/net0/seed0"]["values"]["mAP"] > 0
+
+
+def test_the_hours_of_the_recipe_for_photographs_are_those_of_the_cost_model():
+    text = " ".join((Path(HOME) / "docs" / "reproduce.md").read_text(encoding="utf-8").split())
+    hours = lambda name, card: 50 * cost_of(find_entry(name))["hours"][card]
+    a100, h100 = hours("sop/ha-smooth-ap", "A100"), hours("sop/ha-smooth-ap", "H100")
+    assert f"trainings take {a100:.0f} hours of an A100 or {h100:.0f} of an H100 for SOP" in text
+    assert f"and {hours('cub/triplet', 'A100'):.0f} or {hours('cub/triplet', 'H100'):.1f} for CUB" in text
 
 
 def test_the_command_starts_the_study_and_refuses_what_is_no_track(monkeypatch, tmp_path):
@@ -262,5 +339,6 @@ def test_the_command_starts_the_study_and_refuses_what_is_no_track(monkeypatch, 
     words = ["reproduce", "claims/f", "--workers", "2", "--minutes", "3", "--record", str(tmp_path)]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0 and asked == [(tmp_path, 2, "f", 3.0)], done.output
+    assert CliRunner().invoke(app, words[:2]).exit_code == 0 and asked.pop()[0] == Path("docs/results/claims")
     done = CliRunner().invoke(app, ["reproduce", "claims/g"])
     assert done.exit_code != 0 and "there is no track 'g'" in done.output + str(done.exception) and len(asked) == 1

@@ -1,11 +1,19 @@
 "From rows to verdicts, on rows that are invented."
 
-import base64
-
 import numpy as np
 import pytest
 
+from smoothap_nb.reproduction.conduct import pack
+from smoothap_nb.reproduction.figures import claims_figure, movers_figure
 from smoothap_nb.reproduction.referee import admission, difference_of, power_of, verdicts_of
+from smoothap_nb.reproduction.standing import (
+    decided,
+    movers,
+    read_study,
+    study_part,
+    tuning_table,
+    verdicts_table,
+)
 from smoothap_nb.reproduction.tracks import best_settings, pieces, read_plan
 
 CLASSES = 40
@@ -22,12 +30,14 @@ def study(level: dict, longer: float = 0.0, noise: float = 0.0005) -> tuple[dict
         for piece in todo:
             value = level.get(piece.method, 0.4) + (longer if piece.kind == "length" else 0.0)
             value += rng.normal(0, noise) if piece.kind == "main" else 0.0
-            characters = np.round(255 * np.full(CLASSES, value)).astype(np.uint8)
+            characters = pack(np.round(255 * np.full(CLASSES, value)))
             rows[piece.name] = {
                 "values": dict.fromkeys(plan["plan"]["metrics"], value),
-                "characters": dict.fromkeys(plan["plan"]["metrics"], base64.b64encode(characters).decode()),
+                "characters": dict.fromkeys(plan["plan"]["metrics"], characters),
                 "settings": dict(piece.settings), "network": piece.network, "seed": piece.seed,
             }  # fmt: skip
+            if piece.kind == "start" and piece.split == "test":
+                rows[piece.name]["images"] = pack(IMAGES)
     return plan, rows
 
 
@@ -70,6 +80,44 @@ def test_the_plan_has_the_power_that_it_needs():
     found = power_of(read_plan())
     assert found["alone"] >= 0.9 and found["among_all"] >= 0.8 and found["networks"] <= 6
     assert found["claims"] == 10
+
+
+def test_a_papers_claims_wait_for_each_other():
+    plan, rows = study({"smooth-ap": 0.62, "fast-ap": 0.6, "triplet": 0.5})
+    assert said(plan, rows, "more first neighbours than FastAP") == said(plan, rows, "than a triplet loss") == "holds"
+    del rows["main/triplet/net5/seed1"]
+    assert said(plan, rows, "more first neighbours than FastAP") == said(plan, rows, "than a triplet loss") == "not run"
+    assert "claim" in claims_figure(decided(plan, {}))[1] and decided(plan, {})[0].pairs == ()
+
+
+def test_tables_and_pictures_say_what_the_rows_say(tmp_path):
+    plan, rows = study({"smooth-ap": 0.62, "fast-ap": 0.6, "triplet": 0.3})
+    verdicts = decided(plan, rows)
+    table = verdicts_table(verdicts)
+    line = next(line for line in table.splitlines() if "than FastAP | Smooth-AP" in line)
+    assert "| +0.0" in line and "| 6, 12 | holds |" in line
+    assert "not trained well enough here" in table and table.count("not run yet") == len(verdicts) - 2
+    tuned = tuning_table(plan, rows)
+    assert "| Smooth-AP | mAP | rate 1e-05, tau 0.001 | 0.620 | +0.220 | +0.0000 | yes |" in tuned
+    assert "| triplet, semi-hard |" in tuned and "**no**" in tuned and tuning_table(plan, {}) == ""
+    moved = movers(plan, rows, from_nothing=[0.4, 0.42])
+    assert moved["pretraining: Smooth-AP from nothing, and from features"] == pytest.approx(0.21, abs=0.002)
+    assert moved["the loss: best against worst of 2 admitted"] == pytest.approx(0.02, abs=0.002)
+    assert list(moved.values()) == sorted(moved.values(), reverse=True) and movers(plan, {}) == {}
+    for fig, said_of_it in (claims_figure(verdicts), movers_figure(moved), movers_figure({})):
+        fig.savefig(tmp_path / "figure.png")
+        assert said_of_it
+    assert "1 holds" in claims_figure(verdicts)[1]
+
+
+def test_the_page_counts_what_is_there_and_waits_with_verdicts(tmp_path):
+    study_, rows, trouble = read_study(tmp_path)
+    assert rows == {} and trouble == [] and "not run yet" in " ".join(study_part(tmp_path))
+    study_.ledgers["network-0"].add("pretext/net0", {"values": {}})
+    text = " ".join(study_part(tmp_path))
+    assert "1 of about" in text and "**Unfinished.**" in text and "| claim |" not in text
+    (tmp_path / "tuning.json").write_text('{"plan": "another", "rows": {}}')
+    assert "was made by the plan another" in " ".join(study_part(tmp_path))
 
 
 def test_all_settings_of_a_method_are_the_tuned_ones():
