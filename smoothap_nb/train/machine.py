@@ -132,8 +132,9 @@ def _commit() -> str:
             ["git", "-C", str(home.parent), *words], capture_output=True, text=True, timeout=10, check=True
         ).stdout.strip()
         ask("ls-files", "--error-unmatch", home.name)  # an installed copy in somebody's checkout is not that commit
+        code = (":(top)", ":(top,exclude)docs/results")  # a study that writes its rows there changes no code
         return ask("rev-parse", "--short=12", "HEAD") + (
-            "+" if ask("status", "--porcelain", "--untracked-files=no") else ""
+            "+" if ask("status", "--porcelain", "--untracked-files=no", "--", *code) else ""
         )
     except (OSError, subprocess.SubprocessError):
         return "unknown"

@@ -766,3 +766,23 @@ def test_a_compiled_network_trains_and_is_saved_plain(tmp_path):
 
 def test_margins_of_many_levels_pass_the_trial_of_settings():
     assert len(Objective({"name": "csl", "margins": [0.4, 0.3, 0.2]}).losses[0].margins) == 3
+
+
+def test_results_written_since_do_not_change_the_commit_that_a_row_names(tmp_path, monkeypatch):
+    import subprocess
+
+    from smoothap_nb.train import machine
+
+    git = lambda *words: subprocess.run(
+        ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c", *words], check=True,
+        capture_output=True, text=True,
+    ).stdout.strip()  # fmt: skip
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    for name in ("machine.py", "docs/results/rows.json"):
+        (tmp_path / name).write_text("{}")
+    git("init", "-q"), git("add", "."), git("commit", "-q", "-m", "one")
+    monkeypatch.setattr(machine, "__file__", str(tmp_path / "machine.py"))
+    (tmp_path / "docs/results/rows.json").write_text("[]")
+    assert machine._commit() == git("rev-parse", "--short=12", "HEAD")
+    (tmp_path / "machine.py").write_text("[]")
+    assert machine._commit() == git("rev-parse", "--short=12", "HEAD") + "+"
