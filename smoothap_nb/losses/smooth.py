@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from smoothap_nb.losses.gradient import (
-    unchecked_smooth_ap,
-)  # the same function with its gradient in closed form: lessons 04 and 04b
-from .base import RankingLoss
 from ..checks import check_positive, check_relevance, check_scores
+from .base import RankingLoss
+# the same function with its gradient in closed form: lessons 04 and 04b
+from .gradient import unchecked_smooth_ap
 
 # %% auto #0
 __all__ = ['smooth_ap', 'SmoothAPLoss']
