@@ -243,11 +243,9 @@ def _still(state: dict):
         ylim=(count - 0.4, -0.6),
     )
     exact = numbers["exact"]
-    ax.set_title(
-        f"AP {exact['average_precision']:.3f}, H-AP {exact['h_ap']:.3f}. Arrows: where "
-        f"{GRADIENTS[state['gradient']][2]} pushes",
-        fontsize=10,
-    )
+    loss, _, spoken = GRADIENTS[state["gradient"]]
+    arrows = f"Arrows: where {spoken} pushes" if loss else f"No arrows: {spoken} pushes nobody"
+    ax.set_title(f"AP {exact['average_precision']:.3f}, H-AP {exact['h_ap']:.3f}. {arrows}", fontsize=10)
     return fig
 
 

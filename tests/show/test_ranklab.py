@@ -103,6 +103,18 @@ def test_still_picture_of_glyphs_and_of_tiles():
         plt.close(fig)
 
 
+@pytest.mark.parametrize(
+    "gradient, says",
+    [("average_precision", "No arrows: the exact AP pushes nobody"), ("smooth_ap", "Arrows: where Smooth-AP pushes")],
+)
+def test_still_picture_says_whether_it_has_arrows(gradient, says):
+    import matplotlib.pyplot as plt
+
+    fig = _still(_state(**FOUR, gradient=gradient))
+    assert fig.axes[0].get_title(loc="left").endswith(says) or fig.axes[0].get_title().endswith(says)
+    plt.close(fig)
+
+
 def test_widget_is_imported_when_it_is_made():
     code = (
         "import sys, smoothap_nb, smoothap_nb.show.ranklab; smoothap_nb.RankLab; assert not {'anywidget', "
