@@ -50,6 +50,8 @@ def run(path: Path, save: bool = True, timeout: int = 600) -> nbformat.NotebookN
     if save:
         for cell in nb.cells:
             cell.metadata.pop("execution", None)
+            if cell.source.startswith(FIGURE):
+                cell.metadata["jupyter"] = {"source_hidden": True}
         nb.metadata[STAMP] = fingerprint(nb)
         nbformat.write(nb, path)
         subprocess.run([script("nbdev_clean"), "--fname", str(path)], cwd=ROOT, check=True)
@@ -57,6 +59,7 @@ def run(path: Path, save: bool = True, timeout: int = 600) -> nbformat.NotebookN
 
 
 STAMP = "outputs_from"  # kept by nbdev_clean (settings.ini, allowed_metadata_keys)
+FIGURE = "# Code of the figure"  # the first line of a cell that only draws: JupyterLab folds it, as the site does
 
 
 def without_words(source: str) -> str:

@@ -180,6 +180,12 @@ RESHAPED = [  # lessons that hold the limits of a lesson: 40 to 70 cells, short 
 ]
 
 
+@pytest.mark.parametrize("name", RESHAPED[:5])
+def test_jupyterlab_folds_the_code_of_figures(name):
+    drawing = [c for c in cells_of(ROOT / "nbs" / f"{name}.ipynb") if c.source.startswith(lesson_shape.FIGURE)]
+    assert drawing and all(c.metadata.get("jupyter") == {"source_hidden": True} for c in drawing)
+
+
 @pytest.mark.parametrize("name", RESHAPED)
 def test_a_lesson_keeps_its_shape(name):
     assert lesson_shape.beyond(ROOT / "nbs" / f"{name}.ipynb") == []
