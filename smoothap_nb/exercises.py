@@ -32,10 +32,18 @@ LESSONS = {
     "07b": "07b_hierarchical_loss",
     "08": "08_surrogates",
     "10": "10_glyphs",
+    "11": "11_datasets",
+    "11b": "11b_protocols",
     "12": "12_sampling",
     "13": "13_models",
     "14": "14_training",
     "15": "15_evaluation",
+    "16": "16_revisited",
+    "18": "18_large_batches",
+    "19": "19_local_features",
+    "22": "22_errata",
+    "30": "30_captions",
+    "30b": "30b_words_that_search",
 }
 WHERE = "https://github.com/smoothap-nb/smoothap_nb/blob/main/nbs/{}.ipynb"
 
@@ -151,10 +159,10 @@ def check(function, *inputs, expect, see, on=None, mistakes=None, tol=1e-6, name
         lines += [
             f"  This is what you get with {MISTAKES.get(key, key)}" for key in known or _usual(got, expect, before, tol)
         ]
-        if _difference(before, inputs, 0):
+        if _changed(before, inputs):
             lines.append(f"  It also changed its input in place: {COPIES}")
         raise CheckFailed("\n".join(lines + [_read(see)])) from None
-    if _difference(before, inputs, 0):
+    if _changed(before, inputs):
         raise CheckFailed(f"✗ {name} changed its input in place: {COPIES}\n  on    {on}\n{_read(see)}") from None
     print(f"✓ {name} on {on}")
 
@@ -342,6 +350,17 @@ def _difference(got, want, tol) -> str:
     if not wrong:
         return ""
     return f"{wrong} of {want.numel()} numbers differ" if want.ndim else "another number is right"
+
+
+def _changed(before, after) -> bool:
+    "Is an input another one than before the call? Lists may hold lists of several lengths, and dictionaries."
+    if isinstance(before, dict):
+        return list(before) != list(after) or any(_changed(before[key], after[key]) for key in before)
+    if isinstance(before, (list, tuple)):
+        return len(before) != len(after) or any(map(_changed, before, after))
+    if hasattr(before, "shape"):
+        return bool(_difference(after, before, 0))
+    return isinstance(before, (int, float, str)) and before == before and before != after
 
 
 _as_tensor = torch.as_tensor  # as it was when this module was imported

@@ -116,8 +116,8 @@ def test_sets_stand_in_the_order_of_their_numbers(tmp_path):
 @pytest.mark.parametrize("name", SETS)
 def test_messages_point_to_sections_that_exist(name):
     text = "\n".join(c.source for c in source(name).cells)
-    seen = set(re.findall(r'see=\("(\d\d)", "([^"]+)"\)', text)) | set(
-        re.findall(r'^\w+ = \("(\d\d)", "([^"]+)"\)', text, re.M)
+    seen = set(re.findall(r'see=\("(\d\d[a-z]?)", "([^"]+)"\)', text)) | set(
+        re.findall(r'^\w+ = \("(\d\d[a-z]?)", "([^"]+)"\)', text, re.M)
     )
     assert seen
     for lesson, section in seen:
@@ -226,6 +226,7 @@ def test_check_passes_what_is_equal(capsys):
         on="nothing",
     )
     exercises.check(lambda x: x > 1, torch.tensor([1, 2]), expect=[False, True], see=see)
+    exercises.check(lambda rows, names: 3, [[1, 2], [3]], {"a": [4]}, expect=3, see=see)  # lists of several lengths
     exercises.check_that(True, "never read", see=see)
     assert "✓ pair on nothing" in capsys.readouterr().out
 

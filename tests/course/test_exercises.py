@@ -31,6 +31,11 @@ def sorted_in_place(row):
     return row
 
 
+def emptied(rows, table):
+    rows[0].pop()
+    return 3
+
+
 @pytest.mark.parametrize(
     "answer, inputs, want, words",
     [
@@ -51,6 +56,7 @@ def sorted_in_place(row):
         (lambda s: [float("nan"), 1], (0,), [1, 1], "NaN"),
         (lambda s: [2, 1, 2], ([0.5, 0.9, 0.5],), [3, 1, 3], "ONLY ITEMS WITH EQUAL SCORES"),
         (sorted_in_place, ([3, 1, 2],), [2, 0, 1], "changed its input in place"),
+        (emptied, ([[1, 2], [3]], {"a": [4]}), 3, "changed its input in place"),
         (sorted_in_place, ([3, 1, 2],), [1, 2, 3], "sorted(x) in place of x.sort()"),
         (lambda s: [torch.ones(2), torch.ones(3)], (0,), [1, 1], "a list of tensors"),
         (lambda s: sorted_in_place, (0,), 1, "itself was returned"),
