@@ -242,4 +242,154 @@ PITFALLS = {
     "8-gain-1": "the difference the wrong way round: the new one first.",
     "8-gain-2": "a mean over characters: mAP is a mean over queries.",
     "8-gain-3": "queries resampled one by one: the ten queries of a character are not ten independent witnesses.",
+    "10-area_ap-1": (
+        "DIVIDED BY THE POSITIVES THAT ARE SHOWN: those that the list does not show count too, and are not "
+        "found."
+    ),
+    "10-area_ap-2": "THE PRECISION AS PRINTED: y_k added k times over k is 1 at every find. Count the finds so far.",
+    "10-area_ap-3": (
+        "AN AVERAGE OVER ALL PLACES: the recall does not grow where no positive stands, so that place adds "
+        "nothing."
+    ),
+    "10-area_ap-4": "THE FIND ITSELF NOT COUNTED: the precision at a find contains that find.",
+    "10-area_ap-5": "THE DIVISION FORGOTTEN: recall grows by 1 over all positives at each find.",
+    "10-positive_ranks-1": (
+        "THE OVERALL RANK: negatives are competitors here, too. A place among the positives asks positives only."
+    ),
+    "10-positive_ranks-2": "THE NEGATIVES RANKED TOO: they have no place among the positives; 0 is asked for.",
+    "10-positive_ranks-3": "THE ONE FORGOTTEN: nobody ahead means place 1.",
+    "10-positive_ranks-4": (
+        "HALF FOR ITSELF: 0.5 + sum is right only for a step that is one half at zero. Leave j = i out."
+    ),
+    "10-with_itself-1": "AP ITSELF: this is the limit without j = i. The printed sums contain it, in every limit.",
+    "10-with_itself-2": "A WHOLE COMPETITOR: a sigmoid is one half at 0, not 1.",
+    "10-with_itself-3": "ONLY BELOW THE LINE: the item is a positive, so it is in the upper sum as well.",
+    "10-with_itself-4": "ONLY ABOVE THE LINE: the item is in the sum over everybody as well.",
+    "10-with_itself-5": "THE HALF TAKEN AWAY: it is added to the 1 and to those ahead.",
+    "10-with_itself-6": "THE MEAN FORGOTTEN: AP averages over the positives.",
+    "10-property_one-1": (
+        "THE READING q = l: every item divides all its shares by the size of its own level, and too much is "
+        "handed out."
+    ),
+    "10-property_one-2": (
+        "THE READING q = 1: every share is divided by the number of all positives, and too little is handed out."
+    ),
+    "10-property_one-3": "THE READING q = L: every share is divided by the size of the finest level.",
+    "10-property_one-4": (
+        "EXACTLY p FOR p OR FINER: the share of level p goes to all items that reach it, finer ones too."
+    ),
+    "10-property_one-5": "ONE SHARE ONLY: an item gets the shares of all levels up to its own.",
+    "10-two_means-1": "THE TWO EXCHANGED: the paper's mean comes first.",
+    "10-two_means-2": "MORE THAN K FOR AT LEAST K: with K negatives ahead the first K places are taken.",
+    "10-two_means-3": "THE SHARE THAT IS FOUND: the share missed is asked for.",
+    "10-two_means-4": "A SUM OVER THE QUERIES: divide by how many there are.",
+    "10-two_means-5": "THE CODE'S MEAN TWICE: the paper averages within each query first.",
+    "10-two_means-6": "THE PAPER'S MEAN TWICE: the code makes one long list.",
+    "11-comparable-1": "THE METHOD COMPARED AS WELL: network, batch, dimension and year are what the table is for.",
+    "11-comparable-2": "P@1 AND R@1 TAKEN FOR TWO: a hit at place 1 is both, whatever the gallery.",
+    "11-comparable-3": "MRR TAKEN FOR mAP EVERYWHERE: only where a query has one positive.",
+    "11-comparable-4": "query_in FORGOTTEN: who finds himself first has another mAP, and R@1 of 1.",
+    "11-comparable-5": "THE GALLERY FORGOTTEN: who may answer decides how hard the question is.",
+    "11-comparable-6": "NOTHING IS COMPARABLE: the first four keys decide, the others may differ.",
+    "11-comparable-7": (
+        "ONE NUMBER TAKEN FOR TWO: with one positive the AP is one over its place, and mAP@R asks for place 1."
+    ),
+    "11-comparable-8": (
+        "THREE NAMES FOR ONE: with one positive mAP is MRR and mAP@R is R@1; these two pairs stay apart."
+    ),
+    "11-comparable-9": (
+        "NOT TOLD TAKEN FOR A DIFFERENCE: what one of them does not say cannot differ; it can only be unknown."
+    ),
+    "11-comparable-10": "THE METHOD ASKED FOR: only the first four keys have to be told.",
+    "11-comparable-11": "mAP@R TAKEN FOR A THIRD NUMBER: with one positive R is 1, so it asks for place 1 alone.",
+    "11-comparable-12": "mAP@R TAKEN FOR mAP: with one positive R is 1, so it asks for place 1 alone.",
+    "11-comparable-13": "WHAT IS MISSING TAKEN FOR EQUAL: nobody knows whether it is.",
+    "11-comparable-14": "NOT TOLD BEFORE NO: one difference is enough, whatever else is missing.",
+    "11-comparable-15": "BOTH SILENT TAKEN FOR EQUAL: what neither of them tells is not told.",
+    "11-one_gallery_recall-1": "ALL PICTURES ASKED: a picture of the gallery finds itself. Only the others ask.",
+    "11-one_gallery_recall-3": "DIVIDED BY ALL PICTURES: the mean is over those that ask.",
+    "11-one_gallery_recall-4": "ALL OTHERS ANSWERED: the gallery holds one picture of each class, and nobody else.",
+    "11-one_gallery_recall-5": "TIES IN FAVOUR: an other class with the same score is ahead here.",
+    "11-one_gallery_recall-6": (
+        "TIES BY POSITION: argmax takes the first of equals, so the order of the gallery decides."
+    ),
+    "11-one_gallery_recall-7": (
+        "A LONE CLASS LEFT OUT: its picture asks nothing, and it still stands in the way of others."
+    ),
+    "11-revisited_ap-1": "NOBODY DELETED: what is ignored took a place. Take it out of the ranking first.",
+    "11-revisited_ap-2": "TRAPEZOIDS: the official average; here ordinary AP is asked for.",
+    "11-revisited_ap-3": "ONLY JUNK DELETED: easy pictures are ignored in \"hard\", and hard ones in \"easy\".",
+    "11-revisited_ap-4": "JUNK NEVER LOOKED FOR: in the setup \"any\" it is.",
+    "11-revisited_ap-5": "DIVIDED BY THOSE FOUND: a positive that the ranking does not hold counts below the line.",
+    "11-revisited_ap-6": "ZERO FOR NO POSITIVES: nothing is to be found, so there is no AP.",
+    "11-at_k-1": (
+        "PRECISION AND SHARE EXCHANGED: precision is of the K that are shown, the share is of those that exist."
+    ),
+    "11-at_k-2": "THE SHARE FOR THE HIT RATE: the papers' R@K is 1 as soon as there is one.",
+    "11-at_k-3": "ONE PLACE TOO FEW: the first K places are meant, the K-th too.",
+    "11-at_k-4": "HITS COUNTED FOR A HIT RATE: it is 1 or 0.",
+    "11-at_k-5": "DIVIDED BY THE POSITIVES THAT ARE SHOWN: `total` exist, whoever shows them.",
+    "11-at_k-6": "NOT CAPPED: of nine positives two places can hold two at most.",
+    "11-at_k-7": "DIVIDED BY THE LENGTH OF THE LIST: a list too short has wasted the other places.",
+    "11-at_k-8": "CAPPED THE WRONG WAY: the most that there could be is the smaller one of K and total.",
+    "11-top_one-1": "WORST AND BEST EXCHANGED: worst needs every candidate to be a positive.",
+    "11-top_one-2": "EVEN CHANCES FOR EVERY TIE: the chance is the share of positives among those at the top.",
+    "11-top_one-3": "WORST, TOO STRICT: if all who are tied at the top are positives, it is a hit in every order.",
+    "11-top_one-4": "THE ORDER OF THE COLUMNS: argmax takes the first of equals. Count them all.",
+    "11-top_one-5": "BEST FROM THE SURE ONES: one positive among those at the top is enough for the best.",
+    "11-top_one-6": "THE EXPECTED VALUE OF THE WORST: a tie that holds a positive is worth its share.",
+    "11-top_one-7": "NaN: the query without positives has to leave the mean.",
+    "11-top_one-8": "ALL CANDIDATES IN ONE POT: each query has its own share; average afterwards.",
+    "9-cached_gradient-1": (
+        "PIECES ALONE: every piece was ranked by itself. The loss has to see the rows of all of them at once."
+    ),
+    "9-cached_gradient-2": (
+        "THE MEAN OF THE PIECES: every piece was ranked by itself. The loss has to see the rows of all of them "
+        "at once."
+    ),
+    "9-cached_gradient-3": "TWICE THE GRADIENT: the first pass kept its graph, and both ways back were added up.",
+    "9-cached_gradient-4": (
+        "THE LOSS'S OWN PARAMETERS LEFT OUT: torch.autograd.grad by the rows gives them nothing; backward() "
+        "does."
+    ),
+    "9-cached_gradient-5": "THE SECOND PASS LEFT OUT: the rows got their gradient, and the network has not.",
+    "9-cached_gradient-6": "NO GRADIENT AT ALL: was something detached, or the way back run under no_grad?",
+    "9-cached_gradient-7": (
+        "OVERWRITTEN: what stood in .grad before was lost; backward() adds, zero_grad() and an assignment do "
+        "not."
+    ),
+    "9-cached_gradient-8": "THE NETWORK'S .grad OVERWRITTEN: what stood there before was lost; backward() adds.",
+    "9-cached_gradient-9": "THE LOSS WENT BACK TWICE: its own parameters got their gradient two times.",
+    "9-ages-1": "COUNTED FROM 0: a row of the step before has age 1; today's rows are not in the memory yet.",
+    "9-ages-2": "WHOLE BATCHES ONLY: of the batch that no longer fits a part stays.",
+    "9-ages-3": "OLDEST FIRST: the newest was asked for first.",
+    "9-ages-4": "NOT CUT OFF: the memory holds `size` rows, no more.",
+    "9-ages-5": "STEPS FROM THE END OF THE LIST, AND FROM 1: an age is how many steps ago, not which step.",
+    "9-ages-6": "THE STEP FOR THE AGE: an age is how many steps ago, not which step.",
+    "9-ages-7": "ONE STEP TOO MANY: the rows of a step are put in after its loss, so step 2 finds those of two steps.",
+    "9-turned_pairs-1": (
+        "THE DIAGONAL COUNTED AS PAIRS: an item with itself is no pair; G (G - 1) of the table's cells are."
+    ),
+    "9-turned_pairs-2": "HALVED ONCE TOO OFTEN: the table holds every pair twice, above and below the line.",
+    "9-turned_pairs-3": "A SUM OVER THE QUERIES, or every pair twice: divide by how many there are.",
+    "9-turned_pairs-4": "THE SHARE THAT IS KEPT: the share turned round is asked for.",
+    "9-turned_pairs-5": "A NUMBER FOR A SHARE: divide by the number of pairs.",
+    "9-turned_pairs-6": "A TIE COUNTED AS A WHOLE TURN: tied in one of both counts one half.",
+    "9-turned_pairs-7": "TIES NOT COUNTED: tied in one of both counts one half.",
+    "9-held-1": "THE GRADIENT OF THE ROWS FORGOTTEN: the cache keeps the rows and their gradient.",
+    "9-held-2": "NUMBERS FOR BYTES: each has four.",
+    "9-held-3": "MEGABYTES OF 2^20 BYTES: those of 10^6 are asked for.",
+    "9-held-4": "THE MEMORY NOT RANKED: the table has a column for every row of the memory, too.",
+    "9-held-5": "THE ACTIVATIONS OF ALL: the cache holds those of one piece at a time.",
+    "9-held-6": "THE TABLE OF SCORES FORGOTTEN.",
+    "9-held-7": "BYTES FOR MEGABYTES: divide by 10^6.",
+    "9-largest_batch-1": "THE ROWS FORGOTTEN: B rows and their gradient are held beside the table.",
+    "9-largest_batch-2": "THE TABLE FORGOTTEN: B times B scores are held beside the rows.",
+    "9-largest_batch-3": "ROUNDED UP: one picture more than fits.",
+    "9-largest_batch-4": "BYTES FOR NUMBERS: each number has four bytes.",
+    "9-largest_batch-5": "D NOT TAKEN AWAY: the square is that of B + D.",
+    "9-largest_batch-6": "HALF OF 2 D MISSING: the rows and their gradient are 2 B D, so the square is that of B + D.",
+    "9-largest_batch-7": "THE ACTIVATIONS FORGOTTEN: those of one piece are held in any case.",
+    "9-largest_batch-8": "ONE TOO FEW: within the budget means that it may be used up to the last byte.",
+    "9-largest_batch-9": "ROUNDED BY A FLOAT: math.sqrt has sixteen digits, math.isqrt has all.",
 }

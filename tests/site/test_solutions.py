@@ -75,7 +75,10 @@ def test_every_task_has_a_first_hint_that_asks():
         assert text.count("<summary>A first hint") == text.count("<summary>A second hint") >= 3, path.stem
 
 
-SETS_OF_LESSONS = {"01": 1, "02": 2, "03": 3, "04": 4, "05": 5, "07": 6, "07b": 6, "12": 7, "13": 8, "14": 8}
+SETS_OF_LESSONS = {
+    "01": 1, "02": 2, "03": 3, "04": 4, "05": 5, "07": 6, "07b": 6, "12": 7, "13": 8, "14": 8,
+    "11": 11, "11b": 11, "16": 11, "18": 9, "22": 10,
+}
 
 
 @pytest.mark.parametrize("lesson", SETS_OF_LESSONS)
