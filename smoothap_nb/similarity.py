@@ -89,20 +89,19 @@ class UnitRows(torch.autograd.Function):
     """
 
     @staticmethod
-    def scaled(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows whose largest entry lies near 1, their length (infinite for a row of zeros), and the power of two that
-        made them."""
-        largest = torch.linalg.vector_norm(rows, ord=torch.inf, dim=1, keepdim=True)
+    def scaled(rows: Tensor) -> tuple[Tensor, Tensor]:
+        "Rows whose largest entry lies near 1, and their length (infinite for a row of zeros)."
+        largest = rows.abs().amax(1, keepdim=True)  # linalg.vector_norm(ord=inf) takes 15 times as long on a CPU
         limit = 2.0 ** (126 if rows.dtype == torch.float32 else 1022)
         scale = (torch.frexp(largest).mantissa / largest).nan_to_num(1, posinf=limit).clamp(1 / limit, limit)
         rows = rows * scale
         length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-        return rows, torch.where(length == 0, torch.inf, length), scale
+        return rows, torch.where(length == 0, torch.inf, length)
 
     @staticmethod
     def forward(rows: Tensor) -> Tensor:
-        rows, length, _ = UnitRows.scaled(rows)
-        return rows / length
+        rows, length = UnitRows.scaled(rows)
+        return rows.div_(length)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -111,9 +110,9 @@ class UnitRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor) -> Tensor:
         rows, unit = ctx.saved_tensors
-        _, length, scale = UnitRows.scaled(rows)
         along = (gradient * unit).sum(1, keepdim=True)
-        return (gradient - along * unit) / length * scale
+        length = (rows * unit).sum(1, keepdim=True)  # |x| = x . u: no square that could overflow or vanish
+        return torch.addcmul(gradient, along, unit, value=-1).div_(torch.where(length == 0, torch.inf, length))
 
 
 unit_rows = UnitRows.apply
