@@ -1,13 +1,13 @@
 """Forward and backward of the loss on unit embeddings of 512 dimensions, 4 images per class, tau 0.01, one thread. The
-*cubic kind* is
-written as the published code works: one batch × batch × batch array of differences, a sigmoid with clamped
-    exponents, masks. The
-*product* is the one matrix product that turns embeddings into scores, with which all of these losses begin. Memory is
-what a call adds to the process at its peak, in units of batch × batch float32 numbers.
+*cubic kind* is written as the published code works: one batch × batch × batch array of differences, a sigmoid with
+clamped exponents, masks. The *product* is the one matrix product that turns embeddings into scores, with which all of
+these losses begin. Memory is what a call adds to the process at its peak, in units of batch × batch float32 numbers.
 
 With a long memory and tau 0.01 most sigmoids are 0 or 1 to the last bit, so that sorted scores and a window around each
 positive would do. The row *sorting first* shows why it is not done: the gradient needs to know where each score came
-from, and that sort alone takes longer than the whole inner loop, while a good part of the pairs lies within reach."""
+from, and that sort alone takes longer than the whole inner loop, while a good part of the pairs lies within reach.
+
+*ranks* gives the rank of every item, ties shared; *one sort* is `torch.sort` of the same scores, descending."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.harness import Row, not_run, peak_memory, race, wanted
-from smoothap_nb import EmbeddingMemory, RecallAtKLoss, SmoothAPLoss
+from smoothap_nb import EmbeddingMemory, RecallAtKLoss, SmoothAPLoss, average_precision, ranks
 from smoothap_nb.losses.gradient import closed_form as torch_closed_form
 
 TITLE = "Smooth-AP: speed and memory"
 TAU, PER_CLASS = 0.01, 4
+RANKED = {"ranks": "<= 1", "average_precision": ""}  # and their targets
 
 
 def cubic_smooth_ap_loss(embeddings: Tensor, per_class: int = PER_CLASS, tau: float = TAU) -> Tensor:
@@ -175,6 +176,9 @@ def rows(tiny: bool = False):
         extra = peak_memory("benchmarks.losses:prepare", kind="recall@k", size=size)
         yield Row(name, extra / (4 * size**2), "B² floats", "", config={"B": size, "bytes": extra},
                   note=f"{extra / 1e6:,.0f} MB")
+    for queries, items in ((16, 16), (8, 64)) if tiny else ((384, 384), (500, 5000)):
+        if any(wanted(f"{kind} of {queries} x {items:,} scores, against one sort") for kind in RANKED):
+            yield from ranks_and_ap(queries, items, repeat)
     for size in (16, 32) if tiny else (64, 128, 256, 512, 1024, 2048, 4096):
         name = f"scaling, B = {size}"
         if wanted(name):
@@ -184,6 +188,25 @@ def rows(tiny: bool = False):
                 name, times["ours"] / times["product"], "times the product's time", "", times, {"B": size, "D": 512}
             )
     yield from cuda_rows(tiny)
+
+
+def ranks_and_ap(queries: int, items: int, repeat: int):
+    "The exact rank of every item, and AP, beside `torch.sort` of the same scores."
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(queries, items, generator=generator)
+    relevance = torch.rand(queries, items, generator=generator) < 0.02
+    relevance[:, 0] = True
+    times = race(
+        {
+            "ranks": lambda: ranks(scores),
+            "average_precision": lambda: average_precision(scores, relevance),
+            "one sort": lambda: scores.sort(dim=1, descending=True),
+        },
+        repeat,
+    )
+    for kind, target in RANKED.items():
+        yield Row(f"{kind} of {queries} x {items:,} scores, against one sort", times[kind] / times["one sort"],
+                  "times the sort's time", target, times.only(kind, "one sort"), {"queries": queries, "items": items})
 
 
 def sorting_first(name: str, size: int, length: int, repeat: int) -> Row:
