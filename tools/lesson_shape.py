@@ -31,7 +31,7 @@ LIMITS = {
     "median": (0, 4),
     "p90": (0, 12),
     "checked": (0.25, 1.0),
-    "words": (2.0, 6.0),
+    "words": (2.0, 5.5),
 }  # two to five words per line is the aim
 
 
