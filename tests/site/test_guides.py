@@ -123,7 +123,7 @@ def check_command(line: str) -> None:
         command.name == "reproduce"
         and words
         and not words[0].startswith("-")
-        and words[0] != "glyphs"
+        and words[0].split("/")[0] not in ("glyphs", "claims")
         and "--list" not in words
     ):
         from smoothap_nb.reproduction import find_entry
