@@ -392,4 +392,64 @@ PITFALLS = {
     "9-largest_batch-7": "THE ACTIVATIONS FORGOTTEN: those of one piece are held in any case.",
     "9-largest_batch-8": "ONE TOO FEW: within the budget means that it may be used up to the last byte.",
     "9-largest_batch-9": "ROUNDED BY A FLOAT: math.sqrt has sixteen digits, math.isqrt has all.",
+    "12-codes-1": "SIGNS FIRST: a large residual and a small one then weigh the same. Add up first, then take signs.",
+    "12-codes-2": "ZERO TAKEN FOR -1: a sum of exactly 0 abstains here.",
+    "12-codes-3": "ZERO TAKEN FOR 1: a sum of exactly 0 abstains here.",
+    "12-codes-4": "THE SUMS THEMSELVES: signs are asked for.",
+    "12-codes-5": "THE FIRST PATCH ALONE: all residuals of a word are added up.",
+    "12-codes-6": "THE LAST PATCH ALONE: all residuals of a word are added up.",
+    "12-asmk-1": "THE THRESHOLD FORGOTTEN: a weak similarity counts nothing.",
+    "12-asmk-2": "DIVIDED BY THE NUMBER OF WORDS: a code that abstains has a smaller product with itself.",
+    "12-asmk-3": "NOT NORMALISED: divide by the root of both pictures' kernels with themselves.",
+    "12-asmk-4": "ALPHA FORGOTTEN: a similarity counts u to the power of alpha.",
+    "12-asmk-5": "DIVIDED BY THOSE WHO DO NOT ABSTAIN: the product is divided by D.",
+    "12-asmk-6": "THE ROOT FORGOTTEN: divide by the root of the product.",
+    "12-asmk-7": "DIVIDED BY THE NUMBER OF WORDS, and no threshold.",
+    "12-asmk-8": "NOT DIVIDED BY D: u lies between -1 and 1.",
+    "12-asmk-9": "NaN: a root is 0; the kernel is 0 then.",
+    "12-search-1": "THE WEIGHT FORGOTTEN: a word that everybody holds says nothing.",
+    "12-search-2": "ALL ENTRIES READ: only the lists of the query's words are opened.",
+    "12-search-3": "LISTS COUNTED FOR ENTRIES: a list has as many entries as pictures hold its word.",
+    "12-search-4": "THE QUERY COUNTED AS AN IMAGE: N and the number of holders are those of the index.",
+    "12-search-5": "ALPHA FORGOTTEN: a similarity counts u to the power of alpha.",
+    "12-search-6": "ONLY ENTRIES THAT GAVE A SCORE: those with u = 0 were read as well.",
+    "12-search-7": "OPPOSITE CODES COUNTED: an even power forgets the sign; max(u, 0) comes first.",
+    "12-search-8": "ANOTHER LOGARITHM: the natural one is asked for.",
+    "12-one_point-1": "PAIRS COUNTED FOR WITNESSES: patches that all match one window are one witness.",
+    "12-one_point-2": (
+        "THE SCALE THE WRONG WAY, or left out: ratio is the candidate's scale over the query's, and multiplies p "
+        "- a."
+    ),
+    "12-one_point-3": "THE LAST OF EQUALS: the first proposal with the most witnesses is asked for.",
+    "12-one_point-7": "STRICTLY NEARER: at most the tolerance means <=.",
+    "12-one_point-8": "ONE SIDE COUNTED: the smaller one of both numbers is asked for.",
+    "12-caption_recall-1": "THE TWO DIRECTIONS EXCHANGED: a row is a picture that ranks captions.",
+    "12-caption_recall-3": (
+        "THE CAPTIONS IN ANOTHER ORDER: captions n i to n i + n - 1 belong to picture i, that is c // n and not "
+        "c % B."
+    ),
+    "12-caption_recall-4": "THE SHARE OF ITS CAPTIONS: a picture counts as soon as its best caption is found.",
+    "12-caption_recall-5": "THE WORST OF ITS CAPTIONS: the best one is enough.",
+    "12-caption_recall-6": "ONE PLACE TOO FEW: the first K places are meant, the K-th too.",
+    "12-caption_recall-7": "ONE PLACE TOO MANY: who has K ahead of him stands at place K + 1.",
+    "12-caption_recall-8": "TIES IN FAVOUR: who is foreign and has the same score is ahead.",
+    "12-caption_recall-9": "TIES BY POSITION: a sort decides by the order in memory; here every tie counts against.",
+    "12-caption_recall-10": "A TIE WITH ITS OWN: only foreign captions are in the way of the best own one.",
+    "12-caption_loss-1": (
+        "A MEAN OVER ALL CAPTIONS: a picture with three captions weighed three times as much; average within it "
+        "first."
+    ),
+    "12-caption_loss-2": "THE HALVES FORGOTTEN: each direction counts one half.",
+    "12-caption_loss-3": "ONE DIRECTION ONLY: captions look for their picture, too.",
+    "12-caption_loss-4": "ONE DIRECTION ONLY: pictures look for their captions, too.",
+    "12-caption_loss-5": "j = i NOT MASKED: every item was compared with itself as well.",
+    "12-caption_loss-6": "THE VALUE FOR THE LOSS: a loss is 1 - value.",
+    "12-caption_loss-7": "NaN: the picture without a caption has to leave both means.",
+    "12-caption_loss-8": "NaN IN THE GRADIENT: the picture without a caption is 0 / 0; keep it out of the division.",
+    "12-caption_loss-9": "NO GRADIENT: the graph was lost on the way (float(...), .item(), .detach(), numpy).",
+    "12-caption_loss-10": "THE PICTURE WITHOUT CAPTIONS COUNTED AS 0: it has to leave both means.",
+    "12-caption_loss-11": (
+        "THE PICTURE WITHOUT CAPTIONS REMOVED: it looks for nothing, and still competes for the captions of "
+        "others."
+    ),
 }
