@@ -59,11 +59,12 @@ def named_rows() -> dict[str, dict[str, dict]]:
     found = {}
     for name, value in stored().items():
         if isinstance(value.get("rows"), dict):
-            found[name] = {
+            rows = {
                 key: row
                 for key, row in value["rows"].items()
                 if isinstance(row, dict) and isinstance(row.get("metrics"), dict)
             }
+            found |= {name: rows} if rows else {}
     return found
 
 
