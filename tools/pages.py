@@ -121,7 +121,8 @@ def drawable(made: str) -> str:
 def formula(tex: str, display: str) -> str:
     "MathML of a formula: browsers draw it without a script. One that cannot be converted stays readable as TeX."
     try:
-        made = drawable(mathml(re.sub(r"(begin|end)\{aligned\}", r"\1{align*}", tex), display=display))
+        known = re.sub(r"\\arg(?![A-Za-z])", r"\\operatorname{arg}", tex)  # the converter writes \arg as it stands
+        made = drawable(mathml(re.sub(r"(begin|end)\{aligned\}", r"\1{align*}", known), display=display))
     except Exception as error:  # the converter raises many kinds
         print(f"left as TeX ({type(error).__name__}): {tex}", file=sys.stderr)
         return f'<code class="tex">{html.escape(tex)}</code>'
@@ -247,6 +248,8 @@ def prose(text: str) -> str:
         for cell in table.find_all("th"):
             if not cell.get_text(strip=True):
                 cell.name = "td"
+    for plot in soup.select('p > img[src*="results"]'):  # on a phone it scrolls rather than shrink
+        plot.parent["class"] = ["scroll", "wide"]
     for anchor in soup.select("a.anchor-link"):
         anchor["aria-hidden"], anchor["tabindex"] = "true", "-1"
     # a full stop or comma stays on the line of its formula
@@ -320,7 +323,7 @@ def sidebar(pages: list[Page], here: Page, up: str) -> str:
     out = []
     for part, group in itertools.groupby(pages, key=lambda page: page.part):
         links_ = "".join(
-            f'<li><a href="{up}{page.href}"{" aria-current=" + chr(34) + "page" + chr(34) if page is here else ""}>{html.escape(page.name)}</a></li>'  # noqa: E501
+            f'<li><a href="{up}{page.href}"{" aria-current=" + chr(34) + "page" + chr(34) if page is here else ""}>{html.escape(page.name).replace("_", "_<wbr>")}</a></li>'  # noqa: E501
             for page in group
         )
         opened = (
@@ -376,7 +379,7 @@ def whole(page: Page, pages: list[Page], template: str) -> str:
         "repo": url,
         "address": settings()["website"]["site-url"],
         "href": page.href,
-        "about": html.escape(page.about or settings()["website"]["description"], quote=True),
+        "about": html.escape(page.about if number and page.about else settings()["website"]["description"], quote=True),
         "figures": (HERE / "figures.html").read_text(encoding="utf-8"),
         "class": "lesson" if page.source.endswith(".ipynb") else "guide",
     }

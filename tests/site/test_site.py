@@ -300,6 +300,7 @@ def test_formulas_become_mathml():
     assert "𝒢" in pages.formula(r"\mathcal G", "inline") and 'mathvariant="normal">&#x003A9;' in pages.formula(
         r"\Omega", "inline"
     )
+    assert "arg" in (made := pages.formula(r"\arg\min_\pi s", "block")) and "\\" not in made
     assert pages.formula(r"\begin{aligned}a&=b\\c&=d\end{aligned}", "block").count("<mtr>") == 2
 
 
@@ -364,6 +365,7 @@ def test_pages_are_built_whole(site):
                 "<code>#| default_exp</code>", ""
             ), f"{href} shows the directive {word}"
         assert 'class="tex"' not in text, f"{href} has a formula that could not be converted"
+        assert not (left := re.findall(r"<m[io][^>]*>(\\[A-Za-z]+)<", text)), f"{href} draws {left} as it stands"
 
 
 def test_the_ten_pages_that_are_looked_at_most_are_there():
@@ -492,6 +494,33 @@ def test_search_menu_and_theme(browser, address):
     tab.wait_for_url("**/*#*")
     assert tab.locator(f"[id='{tab.evaluate('decodeURIComponent(location.hash.slice(1))')}']").count() == 1
     tab.context.close()
+
+
+QUESTIONS = {
+    "where do I see that AP has no gradient?": "nbs/02_average_precision.html#Why-AP-cannot-teach,-either",
+    "what does tau do?": "nbs/03_smooth_ap.html#What-the-temperature-does",
+    "how do I use it with my loader?": "docs/losses_in_your_loop.html",
+    "what did they reach?": "index.html#What-it-reaches",
+    "loss.backward": "index.html#Try-it",
+    "smooth_ap(scores": "nbs/03_smooth_ap.html#In-vectors",
+    "SmoothAPLoss": "docs/api/losses-smooth.html#SmoothAPLoss",
+}
+
+
+@pytest.mark.browser
+def test_a_readers_questions_are_answered_by_the_first_results(browser, address):
+    with site_check.opened(browser, address, "docs/start.html", 1280, "light") as (tab, problems):
+        for question, wanted in QUESTIONS.items():
+            tab.locator("#search").fill(question)
+            tab.locator("#found a").first.wait_for()
+            first = [link.get_attribute("href") for link in tab.locator("#found a").all()[:3]]
+            assert f"../{wanted}" in first, question
+        tab.keyboard.press("ArrowDown")
+        assert tab.evaluate("document.activeElement.getAttribute('href')") == first[0]
+        tab.keyboard.press("Enter")
+        tab.wait_for_url(f"**/{first[0].removeprefix('../')}")
+        assert tab.locator(".highlight .copy").count() == tab.locator(".highlight").count() > 0
+        assert problems == []
 
 
 @pytest.mark.browser
