@@ -178,6 +178,7 @@ TABLES = (
     {("SmoothAP", t) for t in ("2", "3 (left)", "3 (right)", "4", "5", "S1")}
     | {("RaMBO", t) for t in "23467"}
     | {("HAPPIER", t) for t in "123456"}
+    | {("RecallAtK", "leaderboard")}
 )
 
 
@@ -262,6 +263,15 @@ def what_is_read(experiment) -> set[str]:
     return keys | ({"validate.metric", "validate.as_paper"} if experiment.validate.every else set())
 
 
+def test_recall_at_k_trains_on_batches_of_4000_in_pieces_of_200():
+    paper, code = (rp.find_entry(f"sop/recall-at-k{of}").experiment() for of in ("", "@code"))
+    for run in (paper, code):
+        assert (run.batch.classes, run.batch.images, run.batch.micro) == (1000, 4, 200)
+        assert (run.optim.lr, run.optim.head_lr) == (2e-4, 2e-4)
+        assert (run.optim.epochs, list(run.optim.milestones)) == (55, [25, 50])
+    assert not paper.loss.get("include_query") and code.loss["include_query"]  # the query competes in the code alone
+
+
 def test_every_experiment_loads_and_every_setting_has_its_source():
 
     for entry in rp.registry().values():
@@ -276,7 +286,7 @@ def test_every_experiment_loads_and_every_setting_has_its_source():
         )
         assert not unsourced and all(source.strip() for source in entry.sources.values()), (entry.name, unsourced)
         assert (entry.kind == "baseline") == ("pml." in json.dumps(entry.settings["loss"])), entry.name
-        assert experiment.batch.classes * experiment.batch.images in (64, 128, 224, 256, 384), entry.name
+        assert experiment.batch.classes * experiment.batch.images in (64, 128, 224, 256, 384, 4000), entry.name
 
 
 def test_settings_of_the_papers_tables():
