@@ -248,7 +248,7 @@ const reachOf = (tau) => 2 * tau * Math.acosh(Math.max(1, 1 / (2 * Math.sqrt(0.0
 
 const NOTES = {
   average_precision: () => "The exact AP only counts who is ahead of whom: a small move changes nothing, so its gradient is zero for every picture.",
-  smooth_ap: (s) => `Shaded: the reach of τ, ±${shorten(reachOf(s.tau))} around the chosen picture, where a pair's sigmoid has a slope above 0.005. Pairs further apart do not push.`,
+  smooth_ap: (s) => `Shaded: the reach of τ, ±${shorten(reachOf(s.tau))} around the chosen picture, where a pair's sigmoid has a slope above 0.005. Pairs further apart hardly push.`,
   rambo_ap: () => "Dotted squares: where the second sort sees the pictures, with the margin taken and positives lifted by λ times the incoming gradient. Whoever changes rank there is pushed.",
   rambo_recall: () => "Dotted squares: where the second sort sees the pictures, with the margin taken and positives lifted by λ times the incoming gradient. Whoever changes rank there is pushed.",
   fast_ap: () => "Dotted lines: the nodes of FastAP's histogram. A picture shares its weight between the two nodes beside it, and only the shares have a slope.",
