@@ -7,9 +7,29 @@ from numbers import Integral
 
 import numpy as np
 
+from ..losses.signature import refuse_foreign_names
 from .dealing import columns, members_of
 
 __all__ = ["BatchSampler", "SingleImages", "some", "super_labels", "whole"]
+
+# a setting of pytorch-metric-learning, open-metric-learning or torch -> what it is called here
+_OUR_NAMES = {
+    "m": ("images",),
+    "samples_per_class": ("images",),
+    "n_instances": ("images",),
+    "n_labels": ("classes",),
+    "super_classes_per_batch": ("super_classes",),
+    "batches_per_super_tuple": ("per_pair",),
+    "batch_size": ("batch",),
+}
+_LENGTH = "an epoch ends when its images are used"
+_REASONS = {
+    "batch_size": "a batch holds classes x images",
+    "batches_per_super_tuple": _LENGTH,
+    "length_before_new_iter": _LENGTH,
+    **dict.fromkeys(("inner_label", "outer_label"), "labels are (N, L), the super-label first and the class last"),
+    "drop_last": "all batches are full",
+}
 
 
 def whole(name: str, value, least: int) -> int:
@@ -29,6 +49,10 @@ class BatchSampler:
     """
 
     next_epoch: int = 0
+
+    def __new__(cls, *args, **kwargs):
+        refuse_foreign_names(cls, kwargs, _OUR_NAMES, _REASONS)
+        return super().__new__(cls)
 
     def epoch(self, number: int = 0) -> list[np.ndarray]:
         "The batches of one epoch, decided by the seed and the epoch's number."

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from itertools import combinations
 from math import comb
+from numbers import Integral
 
 import numpy as np
 
@@ -142,7 +143,7 @@ class SuperPairSampler(BatchSampler):
                 f"batch must be even and at least 4, half of it from each of two super-labels; got {batch}"
             )
         self.below, self.half, self.seed = super_labels(labels, 2), batch // 2, seed
-        if background is not None and background not in self.below:
+        if background is not None and not (isinstance(background, Integral) and background in self.below):
             raise ValueError(f"background = {background} is no super-label; there are {some(self.below)}")
         names = [s for s in self.below if s != background]
         self.pairs = list(combinations(names, 2)) if background is None else [(background, s) for s in names]

@@ -51,17 +51,22 @@ def settings_of(kind: type) -> dict[str, inspect.Parameter]:
     return found
 
 
-def refuse_foreign_names(kind: type, given: Mapping[str, Any]) -> None:
-    "A TypeError for the first setting that bears another library's name, with ours."
+def refuse_foreign_names(
+    kind: type,
+    given: Mapping[str, Any],
+    names: Mapping[str, tuple[str, ...]] = OUR_NAMES,
+    reasons: Mapping[str, str] = REASONS,
+) -> None:
+    "A TypeError for the first setting that bears another library's name, with ours, or why there is none."
     known = settings_of(kind)
     for name in given:
         if name in known:
             continue
-        ours = next((ours for ours in OUR_NAMES.get(name, ()) if ours in known), None)
+        ours = next((ours for ours in names.get(name, ()) if ours in known), None)
         if ours is not None:
             raise TypeError(f"{kind.__name__} has no {name!r}: it is called {ours!r} here")
-        if name in REASONS:
-            raise TypeError(f"{kind.__name__} has no {name!r}: {REASONS[name].format(kind.__name__, name)}")
+        if name in reasons:
+            raise TypeError(f"{kind.__name__} has no {name!r}: {reasons[name].format(kind.__name__, name)}")
 
 
 class LossModule(nn.Module):

@@ -1,5 +1,8 @@
 "The laws of the samplers, on any mixture of class sizes and any tree."
 
+import copy
+import pickle
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -425,3 +428,33 @@ def test_what_is_no_whole_number_is_refused_by_name(name, key, wrong):
     assert "\n" not in text and ("epoch" if key == "number" else key) in text.replace(
         "super-labels", "super_classes"
     ), text
+
+
+@pytest.mark.parametrize(
+    "kind, name, says",
+    [
+        (MPerClassSampler, "m", "it is called 'images' here"),
+        (MPerClassSampler, "batch_size", "a batch holds classes x images"),
+        (MPerClassSampler, "length_before_new_iter", "an epoch ends when its images are used"),
+        (OfficialMPerClassSampler, "n_labels", "it is called 'classes' here"),
+        (HierarchicalSampler, "samples_per_class", "it is called 'images' here"),
+        (HierarchicalSampler, "super_classes_per_batch", "it is called 'super_classes' here"),
+        (HierarchicalSampler, "batches_per_super_tuple", "an epoch ends when its images are used"),
+        (HierarchicalSampler, "inner_label", "the super-label first"),
+        (RandomSuperPairSampler, "batches_per_super_tuple", "it is called 'per_pair' here"),
+        (SuperPairSampler, "batch_size", "it is called 'batch' here"),
+        (SuperPairSampler, "drop_last", "all batches are full"),
+    ],
+)
+def test_names_of_other_libraries_are_answered_with_ours(kind, name, says):
+    labels = np.stack([np.arange(24) // 12, np.arange(24) // 4], 1)
+    with pytest.raises(TypeError, match=f"{kind.__name__} has no '{name}': .*{says}"):
+        kind(labels, **{name: 4})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
+        kind(labels, 4, nonsense=1)
+
+
+def test_samplers_can_be_copied_and_pickled():
+    sampler = MPerClassSampler(ragged([5] * 8), classes=4, images=2)
+    for again in (copy.deepcopy(sampler), pickle.loads(pickle.dumps(sampler))):
+        assert all((a == b).all() for a, b in zip(again.epoch(3), sampler.epoch(3)))
