@@ -15,6 +15,7 @@ from torch import Tensor
 from ..checks import TIES, check_choice
 from .dataset import evaluate
 from .labels import NoPositives, read_labels
+from .names import as_names
 
 if TYPE_CHECKING:  # at run time torchmetrics joins at first use only
     from torchmetrics import Metric as _Base
@@ -57,9 +58,9 @@ class RetrievalMetrics(_Base):
     `update(embeddings, labels, index=None, role="both")` takes a batch: (B, D) embeddings, (B,), (B, L) or bool
     (B, T) labels, and (B,) the images' numbers in the data set. Without numbers images are counted as they come, in
     a single process only. `role` is "query" or "gallery" where those are two sets, each with numbers of its own.
-    `compute()` gives a dict of scalar tensors, in Lightning `self.log_dict(metric.compute())` at the end of an
-    epoch, followed by `metric.reset()`. A pass in which no query has a positive, as in a sanity check on two
-    batches, gives NaN and one warning.
+    `compute()` gives a dict of floating-point scalars, the count `queries_skipped` too: in Lightning
+    `self.log_dict(metric.compute())` at the end of an epoch, followed by `metric.reset()`. A pass in which no query has
+    a positive, as in a sanity check on two batches, gives NaN and one warning.
     """
 
     full_state_update = False
@@ -75,7 +76,7 @@ class RetrievalMetrics(_Base):
                  weights=None, extra_fine: int = 0, engine: str = "auto", **kwargs):
         super().__init__(**kwargs)
         check_choice("ties", ties, TIES)
-        self.metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
+        self.metrics = as_names(metrics)
         self.options = {"ties": ties, "memory": memory, "include_query": include_query, "normalize": normalize,
                         "distance": distance, "alpha": alpha, "weights": weights, "extra_fine": extra_fine,
                         "engine": engine}
@@ -129,7 +130,7 @@ class RetrievalMetrics(_Base):
                 warnings.filterwarnings("ignore", message=".*not of length 1")
             found = self._evaluate(parts)
         self.noticed = True
-        return {name: torch.tensor(value, device=embeddings.device) for name, value in found.items()}
+        return {name: torch.tensor(float(value), device=embeddings.device) for name, value in found.items()}
 
     def _evaluate(self, parts: list[Tensor]) -> dict:
         "`evaluate`, and NaN where nothing can be measured."

@@ -62,6 +62,13 @@ def _levels_needed(name, depth: int, gallery_size: int) -> set[int]:
     raise ValueError(f"no metric {name!r}{near}. Known: {', '.join(METRICS)} (K and L are numbers)")
 
 
+def as_names(metrics) -> tuple[str, ...]:
+    "Names from one or several; what comes twice counts once."
+    if not isinstance(metrics, (str, list, tuple, set, frozenset)):
+        raise TypeError(f"metrics must be a name, or a list of names, got {metrics!r}")
+    return (metrics,) if isinstance(metrics, str) else tuple(dict.fromkeys(metrics))
+
+
 def read_names(metrics, depth: int, gallery_size: int) -> Request:
     """Read a tuple of metric names, or a single one.
 
@@ -76,9 +83,7 @@ def read_names(metrics, depth: int, gallery_size: int) -> Request:
     Raises:
         ValueError: no name, an unknown one (the nearest is named), a number that does not fit.
     """
-    if not isinstance(metrics, (str, list, tuple, set, frozenset)):
-        raise TypeError(f"metrics must be a name, or a list of names, got {metrics!r}")
-    names = (metrics,) if isinstance(metrics, str) else tuple(dict.fromkeys(metrics))
+    names = as_names(metrics)
     if not names:
         raise ValueError(f"metrics is empty: name at least one of {', '.join(METRICS)}")
     levels = set().union(*(_levels_needed(name, depth, gallery_size) for name in names))

@@ -151,6 +151,15 @@ def test_lengths_are_told_once_for_a_metric():
     assert len([w for w in caught if "not of length 1" in str(w.message)]) == 1
 
 
+def test_every_number_is_a_float_as_lightning_wants_it():
+    "An integer among them costs a warning at every `log_dict`."
+    metric = RetrievalMetrics(("mAP", "R@1"))
+    metric.update(ROWS, LABELS)
+    found = metric.compute()
+    assert {name: value.dtype for name, value in found.items()} == dict.fromkeys(found, torch.float32)
+    assert "queries_skipped" in found
+
+
 def test_tags_and_distances_as_in_evaluate():
     rows = 3 * unit_rows(20, 4, 23)
     tags = torch.rand(20, 3, generator=torch.Generator().manual_seed(23)) < 0.5
