@@ -99,24 +99,20 @@ def _trainable(train: Listing, mend: str) -> list[Line]:
     classes = Counter(zip(*train.names)) if train.tree == "path" else Counter(train.names[-1])
     pairs, alone = sum(n > 1 for n in classes.values()), sum(n == 1 for n in classes.values())
     if len(classes) < 2:
-        return [
-            (
-                "training",
-                "fail",
-                "all training images are of one class, and there is nothing to rank them against",
-                "add a second class",
-            )
-        ]
+        fact = "all training images are of one class, and there is nothing to rank them against"
+        return [("training", "fail", fact, "add a second class")]
     if pairs < 2:
-        return [
-            (
-                "training",
-                "fail",
-                f"{pairs} of {len(classes):,} training classes have two pictures or more: a picture alone has "
-                f"nothing to find",
-                "add pictures to the classes",
-            )
-        ]
+        fact = (
+            f"{pairs} of {len(classes):,} training classes have two pictures or more: a picture alone has nothing to "
+            f"find"
+        )
+        return [("training", "fail", fact, "add pictures to the classes")]
+    if pairs < 4:
+        fact = (
+            f"{pairs} training classes with two pictures or more: validation sets at least two aside, and what is "
+            f"left ({pairs - 2}) is nothing to rank"
+        )
+        return [("training", "fail", fact, "add classes until there are four; fewer train with validate.every=0 alone")]
     lines: list[Line] = []
     if alone:
         lines.append(

@@ -2,6 +2,7 @@
 be wrong."""
 
 import json
+import re
 import shutil
 import sys
 import warnings
@@ -410,6 +411,67 @@ def test_folder_with_query_and_gallery(tmp_path):
     shutil.rmtree(tmp_path / "train")
     with pytest.raises(D.MissingData, match="no folder 'train'"):
         D.load_dataset("folder", "train", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "sizes, says",
+    [
+        ([3], "all training images are of one class"),
+        ([1, 1, 1, 1, 1], "0 of 5 training classes have two pictures or more"),
+        ([2, 1, 1], "1 of 3 training classes have two pictures or more"),
+        ([2, 2], r"validation sets at least two aside, and what is left \(0\)"),
+        ([2, 3, 2, 1], r"validation sets at least two aside, and what is left \(1\)"),
+        ([2, 2, 2, 2], None),
+    ],
+)
+def test_sets_that_cannot_train_are_not_called_right(tmp_path, sizes, says):
+    for split, counts in (("train", sizes), ("test", [2, 2])):
+        for number, count in enumerate(counts):
+            for k in range(count):
+                picture(tmp_path / split / f"{split}{number}" / f"{k}.png")
+    lines = [line for line in checking.check_dataset("folder", tmp_path) if line[0] == "training"]
+    failed = [line for line in lines if line[1] == "fail"]
+    if says is None:
+        assert not failed and [line[1] for line in lines] == ["note"]
+    else:
+        assert len(lines) == 1 and re.search(says, failed[0][2]) and failed[0][3]
+
+
+def test_own_pictures_are_looked_at_to_the_end(tmp_path):
+    "All broken links and unreadable formats are counted, and nobody is told to fetch an official list."
+    for split in ("train", "test"):
+        for kind in "abcd":
+            for k in range(2):
+                picture(tmp_path / split / f"{split}{kind}" / f"{k}.png")
+    for k in range(3):
+        (tmp_path / "train" / "traina" / f"link{k}.png").symlink_to(tmp_path / "nowhere.png")
+    lines = checking.check_dataset("folder", tmp_path)
+    assert any("3 of 11 are missing" in line[2] and "link0" in line[2] and "link2" in line[2] for line in lines)
+    shutil.rmtree(tmp_path / "test")
+    for root in (tmp_path, tmp_path / "train" / "traina"):
+        lines += checking.check_dataset("folder", root)
+    for text in ("", "path,kind\n", "path\na.png\n", "path,kind\n../a.png,x\n", "path,kind,split\na.png,x,test\n"):
+        lines += checking.check_dataset("csv", write_csv(tmp_path / f"csv{len(lines)}", text))
+    assert sum(line[1] == "fail" for line in lines) >= 7
+    assert not [line for line in lines if "official" in line[2] + line[3]]
+
+
+def test_pictures_in_a_format_that_cannot_be_read_are_counted(tmp_path, monkeypatch):
+    "24 of 30 pictures of a phone's folder vanished without a word."
+    from smoothap_nb import images as files
+    from smoothap_nb.data.readers import own
+
+    for split in ("train", "test"):
+        for kind in "abcd":
+            for k in range(2):
+                picture(tmp_path / split / f"{split}{kind}" / f"{k}.png")
+            (tmp_path / split / f"{split}{kind}" / "phone.heic").write_bytes(b"\0\0\0 ftypheic" + b"\0" * 64)
+    for module in (own, files):
+        monkeypatch.setattr(module, "readable", lambda: ("PNG",))
+    with pytest.warns(UserWarning, match=r"4 of 12 pictures are left out.*4 pictures in the format HEIF.*pillow-heif"):
+        D.load_dataset("folder", "train", tmp_path)
+    lines = [line for line in checking.check_dataset("folder", tmp_path) if "left out" in line[2]]
+    assert [line[1] for line in lines] == ["note"] * 2 and all("pip install pillow-heif" in line[3] for line in lines)
 
 
 def test_classes_on_both_sides_are_a_warning_for_own_pictures(tmp_path):
