@@ -38,14 +38,15 @@ FORMATS = {  # the formats of pixels that we know, by Pillow's name for them -> 
     "HEIF": (".heic", ".heif"),
 }
 _INSIDE = ("MPO",)  # has no ending of its own: what some cameras put into a .jpg
-_MENDS = {"HEIF": "pip install pillow-heif", "AVIF": "pip install --upgrade pillow"}
+_PARTS = {"AVIF": "avif", "WEBP": "webp", "JPEG2000": "jpg_2000"}  # a Pillow built without one lists its format still
+_MENDS = {"HEIF": "pip install pillow-heif", "AVIF": "pip install --upgrade 'pillow>=11.3', whose wheels read it"}
 _BY_ENDING = {ending: name for name, endings in FORMATS.items() for ending in endings}
 
 
 @lru_cache(None)
 def readable() -> tuple[str, ...]:
     "The formats that this Pillow can open; HEIF (.heic) where the package pillow-heif is installed."
-    from PIL import Image
+    from PIL import Image, features
 
     # of pictures from 89 million pixels on Pillow warns, without a name; from twice as many on it refuses (see `_why`)
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
@@ -56,7 +57,9 @@ def readable() -> tuple[str, ...]:
     except ImportError:
         pass
     Image.init()
-    return tuple(name for name in (*FORMATS, *_INSIDE) if name in Image.OPEN)
+    asked = {*features.modules, *features.codecs}  # an older Pillow knows less
+    absent = {name for name, part in _PARTS.items() if part in asked and not features.check(part)}
+    return tuple(name for name in (*FORMATS, *_INSIDE) if name in Image.OPEN and name not in absent)
 
 
 def format_of(name) -> str | None:

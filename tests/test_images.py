@@ -274,6 +274,32 @@ def test_what_cannot_be_read_is_counted_and_named(tmp_path, monkeypatch):
         open_rgb(tmp_path / "a.heic")
 
 
+def test_a_pillow_without_a_decoder_is_not_believed(tmp_path, monkeypatch):
+    "A Pillow built without libavif lists AVIF among what it opens, and opens none: such pictures are counted, too."
+    from PIL import features
+
+    Image.new("RGB", (8, 8), "navy").save(tmp_path / "a.png")
+    (tmp_path / "b.avif").write_bytes(b"\0\0\0 ftypavif" + b"\0" * 64)
+    monkeypatch.setattr(features, "check", lambda part: part != "avif")
+    readable.cache_clear()
+    try:
+        assert "AVIF" not in readable() and "WEBP" in readable() and "AVIF" in Image.OPEN
+        assert "1 picture in the format AVIF (b.avif): pip install --upgrade 'pillow>=11.3'" in unreadable(
+            walk_pictures(tmp_path)
+        )
+        with pytest.raises(PhotoError, match=r"b.avif cannot be read: this installation.*pillow>=11.3"):
+            open_rgb(tmp_path / "b.avif")
+    finally:
+        readable.cache_clear()
+
+
+def test_avif_is_read_where_pillow_can(tmp_path):
+    if "AVIF" not in readable():
+        pytest.skip("this Pillow has no AVIF decoder")
+    Image.new("RGB", (8, 8), (200, 30, 30)).save(tmp_path / "a.avif")
+    assert np.abs(np.array(open_rgb(tmp_path / "a.avif")).astype(int) - (200, 30, 30)).max() < 12
+
+
 # Pictures of more than 89 million pixels, as phones take them: Pillow warns, without a name
 
 def test_large_pictures_are_read_in_silence_and_too_large_ones_are_named(tmp_path, recwarn):
