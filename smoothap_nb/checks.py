@@ -102,7 +102,7 @@ def check_finite(name: str, values: Tensor, validate: bool = False) -> Tensor:
     return values
 
 
-def check_scores(scores: Tensor, validate: bool = False) -> Tensor:
+def check_scores(scores: Tensor, validate: bool = False, name: str = "scores") -> Tensor:
     """Scores fit to rank: a finite floating (Q, G) tensor with G > 0, in float32 or float64.
 
     Raises:
@@ -111,18 +111,18 @@ def check_scores(scores: Tensor, validate: bool = False) -> Tensor:
     """
     if not isinstance(scores, Tensor):
         raise TypeError(
-            f"scores must be a torch.Tensor, got {type(scores).__name__}: wrap them in torch.as_tensor(...)"
+            f"{name} must be a torch.Tensor, got {type(scores).__name__}: wrap them in torch.as_tensor(...)"
         )
     if not scores.is_floating_point():
-        raise TypeError(f"scores must be floating point, got {scores.dtype}: call scores.float()")
+        raise TypeError(f"{name} must be floating point, got {scores.dtype}: call {name}.float()")
     if scores.ndim != 2:
-        raise ValueError(f"scores must have shape (queries, gallery), got {tuple(scores.shape)}")
-    check_dense("scores", scores)
+        raise ValueError(f"{name} must have shape (queries, gallery), got {tuple(scores.shape)}")
+    check_dense(name, scores)
     if scores.shape[1] == 0:
-        raise ValueError(f"the gallery is empty: scores have shape {tuple(scores.shape)}")
+        raise ValueError(f"the gallery is empty: {name} have shape {tuple(scores.shape)}")
     if scores.dtype != torch.float64:
         scores = scores.float()
-    return check_finite("scores", scores, validate)
+    return check_finite(name, scores, validate)
 
 
 def check_same_shape(name: str, values: Tensor, scores: Tensor) -> Tensor:
@@ -310,7 +310,7 @@ def check_relevance_values(relevance_values: Tensor, scores: Tensor, validate: b
 def check_weights(weights: Sequence[float]) -> tuple[float, ...]:
     "Weights of the levels of a tree, the coarsest first: finite, not negative, not all 0."
     try:
-        weights = tuple(check_number("weights", w) for w in weights)
+        weights = tuple(check_number("weights", w) for w in ([None] if isinstance(weights, (str, bytes)) else weights))
     except TypeError:
         raise TypeError(f"weights must be a list of numbers, one per level, got {type(weights).__name__}") from None
     if not all(0 <= w < float("inf") for w in weights) or sum(weights) == 0:

@@ -80,4 +80,6 @@ def load_protocols(name: str, root=None, *, data: DataConfig | None = None, seed
 
 
 def _root(root, data: DataConfig | None):
+    if data is not None and not isinstance(data, DataConfig):
+        raise TypeError(f"data must be a DataConfig, got {type(data).__name__}")
     return data.folder if root is None and data is not None else root

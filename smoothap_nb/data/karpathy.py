@@ -62,7 +62,7 @@ def caption_source(name: str) -> CaptionSource:
     Raises:
         DatasetError: an unknown name.
     """
-    if name not in SOURCES:
+    if not isinstance(name, str) or name not in SOURCES:
         raise DatasetError(f"there is no captioned data set {name!r}: {' or '.join(map(repr, SOURCES))}")
     return SOURCES[name]
 

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchvision.ops import batched_nms, box_iou, clip_boxes_to_image, remove_small_boxes
 
-from ..checks import check_choice
+from ..checks import check_choice, check_count, check_number
 
 # %% auto #0
-__all__ = ['detection_hits', 'precision_recall', 'interpolated_ap', 'detection_ap', 'class_hits', 'class_targets',
-           'box_regression_loss', 'detection_class_loss', 'best_boxes']
+__all__ = ['detection_hits', 'precision_recall', 'interpolated_ap', 'detection_ap', 'check_pictures', 'class_hits',
+           'class_targets', 'box_regression_loss', 'detection_class_loss', 'best_boxes']
 
 # %% ../../nbs/31_detection.ipynb #2a038fe3
 def detection_hits(
@@ -120,8 +120,12 @@ def detection_ap(
     Raises:
         ValueError: lists of different lengths, arguments that do not fit.
     """
+    check_pictures(predictions, ("boxes", "scores", "labels"), "predictions")
+    check_pictures(targets, ("boxes", "labels"), "targets")
+    check_count("classes", classes, 10**6)
+    check_number("iou", iou, 0)
     if len(predictions) != len(targets):
-        raise ValueError(f"{len(predictions)} predictions for {len(targets)} pictures: one of each is needed")
+        raise ValueError(f"{len(predictions)} predictions for {len(targets)} targets: a picture has one of each")
     result = torch.full((classes,), torch.nan, dtype=torch.float64)
     for label in range(1, classes + 1):
         scores, hits, objects = class_hits(predictions, targets, label, iou)
@@ -130,6 +134,19 @@ def detection_ap(
     return result
 
 # %% ../../nbs/31_detection.ipynb #e920a1c3
+def check_pictures(pictures: list[dict], wanted: tuple[str, ...], name: str) -> None:
+    "Refuse what is not a list of dicts of tensors, one row each for every box."
+    if not isinstance(pictures, (list, tuple)):
+        raise TypeError(f"{name} must be a list with a dict for each picture, got {type(pictures).__name__}")
+    for number, picture in enumerate(pictures):
+        found = [picture.get(key) if isinstance(picture, dict) else None for key in wanted]
+        if not all(isinstance(value, Tensor) for value in found):
+            raise TypeError(f"{name}[{number}] must be a dict of tensors with the keys {', '.join(wanted)}")
+        if found[0].ndim != 2 or found[0].shape[1] != 4 or any(v.shape != found[0].shape[:1] for v in found[1:]):
+            shapes = ", ".join(f"{key} {tuple(value.shape)}" for key, value in zip(wanted, found))
+            raise ValueError(f"{name}[{number}] must hold (N, 4) boxes and (N,) of the rest, got {shapes}")
+
+
 def class_hits(
     predictions: list[dict], targets: list[dict], label: int, iou: float = 0.5
 ) -> tuple[Tensor, Tensor, int]:

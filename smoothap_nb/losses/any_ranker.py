@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..checks import check_relevance, check_same_shape, check_scores
+from ..checks import check_callable, check_relevance, check_same_shape, check_scores
 from .base import RankingLoss
 from .sorters import SoDeepRanks
 from ..ranking import ranks
@@ -20,6 +20,11 @@ from ..ranking import ranks
 __all__ = ['spearman_loss', 'mean_rank_loss', 'hardest_rank_loss', 'ap_from_ranks', 'SoDeepAPLoss']
 
 # %% ../../nbs/09b_any_ranker.ipynb #16dcc167
+def _guesses(ranker: Callable[[Tensor], Tensor], scores: Tensor) -> Tensor:
+    "What a ranker says of checked scores: one rank for each."
+    return check_same_shape("what ranker gives", check_callable("ranker", ranker)(scores), scores)
+
+
 def spearman_loss(scores: Tensor, wanted: Tensor, ranker: Callable[[Tensor], Tensor]) -> Tensor:
     """Mean squared distance between the ranks of two lists (SoDeep, section 4.1): 1 - 6 G² / (G² - 1) times it is
     Spearman's correlation.
@@ -36,8 +41,8 @@ def spearman_loss(scores: Tensor, wanted: Tensor, ranker: Callable[[Tensor], Ten
     Raises:
         TypeError, ValueError: scores that do not fit.
     """
-    exact = ranks(check_same_shape("wanted", wanted, check_scores(scores))) / scores.shape[1]
-    return (ranker(scores) - exact).square().mean(1)
+    exact = ranks(check_scores(check_same_shape("wanted", wanted, check_scores(scores)), name="wanted"))
+    return (_guesses(ranker, scores) - exact / scores.shape[1]).square().mean(1)
 
 # %% ../../nbs/09b_any_ranker.ipynb #46f7b290
 def mean_rank_loss(scores: Tensor, relevance: Tensor, ranker: Callable[[Tensor], Tensor]) -> Tensor:
@@ -56,7 +61,7 @@ def mean_rank_loss(scores: Tensor, relevance: Tensor, ranker: Callable[[Tensor],
         TypeError, ValueError: scores or relevance that do not fit.
     """
     relevance = check_relevance(relevance, check_scores(scores))
-    return (ranker(scores) * relevance).sum(1) / relevance.sum(1)
+    return (_guesses(ranker, scores) * relevance).sum(1) / relevance.sum(1)
 
 # %% ../../nbs/09b_any_ranker.ipynb #1f8d6769
 def hardest_rank_loss(scores: Tensor, relevance: Tensor, ranker: Callable[[Tensor], Tensor]) -> Tensor:
@@ -75,7 +80,7 @@ def hardest_rank_loss(scores: Tensor, relevance: Tensor, ranker: Callable[[Tenso
         TypeError, ValueError: scores or relevance that do not fit.
     """
     relevance = check_relevance(relevance, check_scores(scores))
-    guessed = ranker(scores)
+    guessed = _guesses(ranker, scores)
     best = guessed.masked_fill(relevance, torch.inf).amin(1, keepdim=True)
     excess = (guessed + 1 / scores.shape[1] - best).clamp(min=0)
     return torch.where(relevance, excess, 0).sum(1) / relevance.sum(1)

@@ -100,7 +100,7 @@ def positive_gaps(scores: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor, Te
         gaps (P, G): s_j - s_i, above 0 where j is ahead of the positive i; negative (P, G) bool; query (P,) and
         item (P,) of every positive.
     """
-    scores = check_scores(scores.detach())
+    scores = check_scores(scores).detach()
     query, item = check_relevance(relevance, scores).nonzero(as_tuple=True)
     return scores[query] - scores[query, item][:, None], ~relevance[query], query, item
 

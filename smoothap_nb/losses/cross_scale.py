@@ -88,6 +88,8 @@ class CSLLoss(ProxyLoss):
     def __init__(self, class_labels: Tensor, dim: int, margins: Sequence[float] | None = None, scale: float = 32.0, *,
                  normalize: bool = True, validate: bool = False):
         class_labels = check_labels(class_labels, class_labels, "class_labels", hierarchical=True)
+        if class_labels.shape[1] == 0:
+            raise ValueError(f"class_labels must have a column for each level, got shape {tuple(class_labels.shape)}")
         different, (classes, count) = len(class_labels.unique(dim=0)), class_labels.shape
         if different != classes or not classes:
             raise ValueError(f"class_labels hold {classes} rows, {different} of them different: one row per class is "

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import check_levels, check_relevance_values, check_scores
+from ..checks import check_dense, check_levels, check_relevance_values, check_scores
 from .scaffolding import value_with_gradient
 from .step_settings import StepSettings
 from .surrogate_walk import surrogate
@@ -44,7 +44,7 @@ def _check_differences(t: Tensor) -> Tensor:
     if not isinstance(t, Tensor) or not t.is_floating_point():
         kind = t.dtype if isinstance(t, Tensor) else type(t).__name__
         raise TypeError(f"t must be a floating-point tensor of score differences, got {kind}")
-    return t
+    return check_dense("t", t)
 
 # %% ../../nbs/07b_hierarchical_loss.ipynb #46790512
 def step_upper(t: Tensor, tau: float = 0.01, rho: float | None = 100.0, delta: float | None = 0.05,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import check_count, check_positive, check_same_shape, check_scores
+from ..files import check_path
 from .weights import read_weights, write_weights
 from ..ranking import ranks
 
@@ -87,7 +88,7 @@ def score_lists(count: int, length: int, kind: str = "mixed", generator: torch.G
     """
     count, length = check_count("count", count), check_count("length", length)
     if kind != "mixed":
-        if kind not in GENERATORS:
+        if not isinstance(kind, str) or kind not in GENERATORS:
             raise ValueError(f"kind must be 'mixed' or one of {', '.join(map(repr, GENERATORS))}, got {kind!r}")
         return GENERATORS[kind][0](count, length, generator)
     shares = torch.tensor([share for _, share in GENERATORS.values()])
@@ -237,12 +238,10 @@ def spearman(first: Tensor, second: Tensor) -> Tensor:
     Raises:
         TypeError, ValueError: lists that do not fit, or of two shapes.
     """
-    centred = [
-        places - places.mean(1, keepdim=True)
-        for places in (
-            ranks(each, ties="average").double() for each in (first, check_same_shape("second", second, first))
-        )
-    ]
+    first = check_scores(first, name="first")
+    lists = first, check_scores(check_same_shape("second", second, first), name="second")
+    places = [ranks(each, ties="average").double() for each in lists]
+    centred = [each - each.mean(1, keepdim=True) for each in places]
     length = (centred[0].square().sum(1) * centred[1].square().sum(1)).sqrt()
     return (centred[0] * centred[1]).sum(1) / length
 
@@ -292,6 +291,8 @@ class SoDeepRanks(nn.Module):
         super().__init__()
         if sorter is not None and path is not None:
             raise ValueError("pass a path or a sorter, not both")
+        if sorter is not None and not isinstance(sorter, nn.Module):
+            raise TypeError(f"sorter must be a trained nn.Module, got {type(sorter).__name__}")
         self.sorter, self.lengths = (sorter, None) if sorter is not None else load_sorter(path)
         self.sorter.requires_grad_(False)
         self.standardize = standardize
@@ -335,7 +336,7 @@ def load_sorter(path: str | Path | None = None) -> tuple[LSTMSorter, tuple[int, 
         FileNotFoundError: no such file.
         ValueError: a file that holds something else.
     """
-    tensors, facts = read_weights(Path(path) if path is not None else HOME / "sorter.safetensors")
+    tensors, facts = read_weights(HOME / "sorter.safetensors" if path is None else check_path("path", path))
     try:
         sorter = LSTMSorter(int(facts["hidden"]), int(facts["layers"]))
         sorter.load_state_dict(tensors)

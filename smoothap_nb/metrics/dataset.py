@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..checks import TIES, check_choice, check_extra_fine, check_positive, check_weights
+from ..checks import TIES, check_choice, check_extra_fine, check_number, check_weights
 from smoothap_nb.metrics.from_ranks import (
     gain_ratio, graded_precision, hits_within, layers, mean_precision, mean_precision_within, rank_among,
     reciprocal_rank, set_intersection, worth_by_alpha, worth_by_weights,
@@ -165,8 +165,7 @@ def evaluate(embeddings, labels, gallery_embeddings=None, gallery_labels=None, m
     """
     check_choice("ties", ties, TIES)
     memory, weights = memory_bytes(memory), None if weights is None else check_weights(weights)
-    if alpha != 0:
-        check_positive("alpha", alpha)
+    check_number("alpha", alpha, 0)
     queries, gallery, labels, gallery_labels, own = read_inputs(
         embeddings, labels, gallery_embeddings, gallery_labels, query_index, include_query)
     tags, extra = labels.dtype == bool, check_extra_fine(extra_fine)

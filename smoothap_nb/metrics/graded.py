@@ -82,7 +82,8 @@ def relevance_from_levels(levels: Tensor, alpha: float = 1.0, num_levels: int | 
     Raises:
         TypeError, ValueError: levels that do not fit, alpha or extra_fine below 0, levels above `num_levels`.
     """
-    levels, num_levels = check_levels(levels), number_of_levels(levels, num_levels)
+    levels = check_levels(levels)
+    num_levels = number_of_levels(levels, num_levels)
     return worth_from_alpha(levels, check_number("alpha", alpha, 0), num_levels, check_extra_fine(extra_fine),
                             dtype).gather(1, levels.long())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -46,6 +48,8 @@ def nearest_neighbours(
         TypeError, ValueError: what does not fit is named.
         ImportError: an `index` is asked for and FAISS is not installed.
     """
+    if index is not None and not isinstance(index, str):
+        raise TypeError(f"index must be a FAISS factory text such as 'Flat', got {index!r}")
     queries = Rows(embeddings, "embeddings")
     if len(queries) == 0:
         raise ValueError("there is no query: embeddings have no rows")
@@ -150,7 +154,8 @@ def evaluate_neighbours(
     labels = read_labels(labels, len(rows), "labels", "neighbours")
     gallery = labels
     if gallery_labels is not None:
-        gallery = read_gallery_labels(gallery_labels, len(gallery_labels), labels, "gallery")
+        count = len(gallery_labels) if isinstance(gallery_labels, Sized) else 0  # what has no length is named there
+        gallery = read_gallery_labels(gallery_labels, count, labels, "gallery")
     if rows.max() >= len(gallery) or rows.min() < -1:
         raise ValueError(
             f"neighbours must lie in -1 ... {len(gallery) - 1} (gallery rows), got {rows.min()} ... {rows.max()}"

@@ -33,7 +33,10 @@ def annotator_vote(answers) -> str:
     Raises:
         ValueError: no answer, or a letter that is none of the four.
     """
-    count = Counter(answers)
+    try:
+        count = Counter(answers)
+    except TypeError:  # no list, or one of lists
+        count = Counter()
     if not count or set(count) - set("EHUN"):
         raise ValueError(f"answers must be letters out of E, H, U, N, at least one; got {answers!r}")
     present = count["E"] + count["H"]

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from smoothap_nb.checks import (
-    check_callable, check_count, check_dense, check_embeddings, check_finite, check_number, check_positive,
+    check_callable, check_count, check_dense, check_embeddings, check_finite, check_number, check_positive, reason,
 )
 
 
@@ -331,7 +331,10 @@ def _principal(covariance: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _check_pairs(pairs: Tensor, n: int) -> Tensor:
-    pairs = torch.as_tensor(pairs)
+    try:
+        pairs = torch.as_tensor(pairs)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"pairs must be integers (M, 2): {reason(error)}") from None
     if (
         pairs.ndim != 2
         or pairs.shape[1] != 2

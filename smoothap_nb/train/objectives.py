@@ -139,6 +139,8 @@ class Objective(nn.Module):
             raise ConfigError(f"settings of a loss must be a table, {{'name': ..., ...}}, got {settings!r}")
         if class_labels is not None and not (isinstance(class_labels, Tensor) and class_labels.ndim == 2):
             raise ConfigError(f"class_labels must be a tensor (classes, levels), got {type(class_labels).__name__}")
+        if isinstance(memory, bool) or not isinstance(memory, int) or memory < 0:
+            raise ConfigError(f"memory must be a whole number of rows, 0 for none, got {memory!r}")
         terms = settings.get("terms", [settings])
         if "terms" in settings and (
             len(settings) > 1 or not isinstance(terms, list) or not terms or not all(isinstance(t, dict) for t in terms)
