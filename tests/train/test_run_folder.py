@@ -400,3 +400,14 @@ def test_a_run_that_cannot_be_written_is_measured_all_the_same(tmp_path, monkeyp
         commands.run()
     out = capsys.readouterr().out
     assert end.value.code == 0 and "trained" in out and "no report: " in out and "Read-only file system" in out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_fifty_kills_of_two_processes(tmp_path):
+    "With a memory and validation: weights, log, looks and metrics are those of a training that nobody disturbed."
+    done = subprocess.run([sys.executable, str(ROOT / "tests" / "train" / "kills.py"), str(tmp_path), "--kills", "50"],
+                          env=ENV, cwd=ROOT, capture_output=True, text=True, timeout=1700)  # fmt: skip
+    assert done.returncode == 0, (done.stdout, done.stderr[-3000:])
+    said = json.loads(done.stdout)
+    assert said["kills"] == 50 and all(said["equal"].values())
