@@ -345,6 +345,20 @@ def grading(page) -> str:
     )
 
 
+def mutation(page: Path) -> str:
+    "How many small faults the default tests notice."
+    found = stored().get("mutation.json")
+    if not found:
+        return "Not measured yet: `python tools/mutate.py`."
+    where, left = found["environment"], len(found["survivors"])
+    return (
+        f"The default tests killed {found['killed']} of {found['mutants']} mutants drawn with seed {found['seed']}, "
+        f"{found['score']:.1%}" + (f" ({left} survived)" if left else "") + f"; {len(found['equivalent'])} drawn "
+        f"beside them are known to change nothing. `{found['command']}`, {found['date']}, commit {where['commit']}, "
+        f"torch {where['torch']}."
+    )
+
+
 def first_bottleneck(page: Path) -> str:
     "What bounds Smooth-AP on Stanford Online Products at batch 384: reading or the card, by the model of `--show`."
     from smoothap_nb import reproduction as rp
@@ -400,6 +414,7 @@ BLOCKS = {
     "official": official_hours,
     "teaching": teaching,
     "grading": grading,
+    "mutation": mutation,
     "demo": demo,
     "experiments": all_experiments,
     "comparisons": all_comparisons,
@@ -417,11 +432,11 @@ BLOCKS = {
 # --- pages ----------------------------------------------------------------------------------------------------------
 
 def pages() -> list[Path]:
-    "README.md and the guides that hold a part of ours."
+    "README.md, CONTRIBUTING.md and the guides that hold a part of ours."
     return [
         p
-        for p in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-        if PART.search(p.read_text(encoding="utf-8"))
+        for p in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+        if p.exists() and PART.search(p.read_text(encoding="utf-8"))
     ]
 
 
