@@ -4,6 +4,10 @@ what a card would refuse is refused), and, with `-m cuda`, on a real one.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -289,3 +293,17 @@ def test_threads_follow_the_cores(cores, processes, wanted, monkeypatch):
     assert threads(processes) == wanted
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
     assert threads() == wanted
+
+
+@pytest.mark.cuda
+def test_the_demo_of_a_card_from_end_to_end(tmp_path):
+    "`smoothap train demo` on a card is demo-cuda: trained, measured, reported, and resumed after the weights are gone."
+    settings = ("optim.steps=8", "optim.warmup=2", "checkpoint_every=4", "evaluate.classes=40")
+    words = ["train", "demo", "--quiet", "--run", str(tmp_path / "run"), *(f"--set={one}" for one in settings)]
+    command = [sys.executable, "-m", "smoothap_nb.cli", *words]
+    for said in ("demo-cuda takes the place of demo", "resumed at step 8"):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+        assert done.returncode == 0 and said in done.stdout, (done.stdout, done.stderr)
+        metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())["metrics"]["trained"]
+        assert 0 < metrics["mAP"] <= 1 and (tmp_path / "run" / "report.html").exists()
+        (tmp_path / "run" / "model.safetensors").unlink()

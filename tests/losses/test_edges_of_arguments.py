@@ -10,11 +10,14 @@ from smoothap_nb import (
     Objective,
     RecallLoss,
     SmoothAPLoss,
+    blackbox_ap,
     cosine_scores,
     evaluate,
     fast_ap,
     ranks,
     recall_at_k,
+    smooth_ap,
+    sup_ap,
 )
 from smoothap_nb.checks import ConfigError
 
@@ -67,3 +70,11 @@ def test_fastap_takes_a_cosine_above_one_for_one():
     at, above = (torch.tensor([[0.7, top, -0.2]]) for top in (1.0, 1.0000001))
     torch.testing.assert_close(fast_ap(above, relevance), fast_ap(at, relevance))
     assert fast_ap(above, relevance).isfinite().all() and FastAPLoss()(ROWS, PAIRS).isfinite()
+
+
+@pytest.mark.parametrize("value", [blackbox_ap, smooth_ap, fast_ap, sup_ap])
+def test_no_queries_have_no_values_and_an_empty_gradient(value):
+    scores = torch.empty(0, 5, requires_grad=True)
+    found = value(scores, torch.empty(0, 5, dtype=torch.bool))
+    found.sum().backward()
+    assert found.shape == (0,) and scores.grad.shape == (0, 5)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import smoothap_nb
-from smoothap_nb import EmbeddingMemory, HAPLoss, RankingLoss, SmoothAPLoss
+from smoothap_nb import CSLLoss, EmbeddingMemory, HAPLoss, RankingLoss, SmoothAPLoss
 
 
 def close(ours, theirs, atol=1e-12):
@@ -282,6 +282,41 @@ def test_an_attribute_or_the_arguments_say_whether_a_loss_takes_references():
         close(memory(embeddings, labels), plain(embeddings, labels))
     with pytest.raises(TypeError, match="got Declines"):
         EmbeddingMemory(Declines(), 10)
+
+
+def test_memory_around_cross_scale_learning_keeps_labels_of_all_levels():
+    "CSL compares with proxies alone: the memory changes nothing, and remembers (N, L) labels all the same."
+    tree = torch.tensor([[0, 0], [0, 1], [1, 2]])
+    torch.manual_seed(0)
+    plain = CSLLoss(tree, 4).double()
+    memory = EmbeddingMemory(copy.deepcopy(plain), size=10)
+    for embeddings, labels in steps(3):
+        close(memory(embeddings, tree[labels]), plain(embeddings, tree[labels]))
+    assert memory.filled == 10 and torch.equal(memory.labels[-6:], tree[labels])
+    assert torch.equal(memory.embeddings[-6:], embeddings)
+    with pytest.raises(ValueError, match="2 levels|shape"):
+        memory(embeddings, labels)
+
+
+@pytest.mark.parametrize("levels", [0, 2])
+def test_memory_around_somebody_elses_loss(levels):
+    "A loss that only shares the call: it gets the batch, then the remembered rows, and each query's own place."
+
+    class Foreign(nn.Module):
+        def forward(self, embeddings, labels, indices_tuple=None, ref_emb=None, ref_labels=None, *, query_index=None):
+            self.seen = embeddings, labels, indices_tuple, ref_emb, ref_labels, query_index
+            return (embeddings @ ref_emb.T).sum()
+
+    memory, batches = EmbeddingMemory(Foreign(), size=9), steps(3, levels=levels)
+    for i, (embeddings, labels) in enumerate(batches):
+        value = memory(embeddings, labels, indices_tuple="mined")
+        past = [torch.cat(part)[-9:] for part in zip(*batches[:i])] if i else [embeddings[:0], labels[:0]]
+        gallery, gallery_labels = torch.cat([embeddings, past[0]]), torch.cat([labels, past[1]])
+        close(value, (embeddings @ gallery.T).sum())
+        for found, wanted in zip(
+            memory.loss.seen, (embeddings, labels, None, gallery, gallery_labels, torch.arange(6))
+        ):
+            assert torch.equal(found, wanted) if wanted is not None else found == "mined"
 
 
 @pytest.mark.parametrize("normalize", [True, False])

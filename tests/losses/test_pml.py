@@ -1,6 +1,7 @@
 "Our losses inside pytorch-metric-learning: its reducers, memory, wrappers; and without it one clear error."
 
 import copy
+import inspect
 import pickle
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pytorch_metric_learning import losses, miners, reducers, regularizers
 from pytorch_metric_learning.utils import distributed
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 
+from smoothap_nb.checks import ConfigError
 from smoothap_nb.losses.pml import CrossBatchMemory, PMLLoss, SelfSupervisedLoss, own_columns
 
 
@@ -185,3 +187,36 @@ def test_without_the_package_one_line_names_it():
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == ("smoothap_nb.losses.pml needs pytorch-metric-learning, which is not installed: "
                           "pip install pytorch-metric-learning\n")
+
+
+def test_an_objective_hands_what_its_miner_found_to_the_loss():
+    embeddings, labels = batch()
+    tree = torch.stack([labels // 2, labels], 1)
+    miner = miners.TripletMarginMiner(margin=0.1, type_of_triplets="hard")
+    loss = losses.TripletMarginLoss(margin=0.05)
+    settings = {"name": "pml.TripletMarginLoss", "margin": 0.05}
+    plain = smoothap_nb.Objective(settings)
+    hard = {"name": "TripletMarginMiner", "margin": 0.1, "type_of_triplets": "hard"}
+    mining = smoothap_nb.Objective(settings | {"miner": hard})
+    same(
+        value_and_gradient(mining, embeddings, tree),
+        value_and_gradient(loss, embeddings, labels, miner(embeddings, labels)),
+    )
+    assert not torch.allclose(mining(embeddings, tree), plain(embeddings, tree))
+    coarse = smoothap_nb.Objective(
+        {"terms": [settings | {"miner": hard, "level": 1, "weight": 3.0}]}
+    )
+    wanted = 3 * loss(embeddings, labels // 2, miner(embeddings, labels // 2))
+    torch.testing.assert_close(coarse(embeddings, tree), wanted)
+    for wrong, says in (
+        ({"name": "TripletMarginMine"}, "did you mean 'TripletMarginMiner'"),
+        ({"name": "TripletMarginMiner", "margn": 1}, "unknown setting 'loss.margn'"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            smoothap_nb.Objective(settings | {"miner": wrong})
+
+
+def test_the_memory_is_as_long_as_theirs_unless_it_is_said():
+    ours, theirs = (inspect.signature(kind).parameters for kind in (CrossBatchMemory, losses.CrossBatchMemory))
+    for name in ("memory_size", "miner"):
+        assert ours[name].default == theirs[name].default

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from smoothap_nb import evaluate, evaluate_neighbours, levels_from_labels, map_at_r, nearest_neighbours
-from smoothap_nb.metrics.from_ranks import row_sums, worth_by_alpha
+from smoothap_nb.metrics.from_ranks import reciprocal_rank, row_sums, worth_by_alpha
 
 TIES = ("max", "min", "average")
 KS = (1, 3, 7)
@@ -228,3 +228,14 @@ def test_relevance_by_alpha_shares_a_level_out():
     assert worth_by_alpha(sizes, 1.0)[0].tolist() == pytest.approx([0, 1 / 6, 1 / 2])
     assert worth_by_alpha(sizes, 1.0, extra_fine=1)[0].tolist() == pytest.approx([0, 1 / 6, 1 / 3])
     assert worth_by_alpha(sizes, 0.0)[0].tolist() == pytest.approx([0, 1 / 3, 1 / 2])
+
+
+def test_the_reciprocal_rank_of_a_query_without_positives_is_no_number():
+    "Nothing to find is NaN and leaves the mean; a positive beyond the end of the list is 0 and stays in it."
+    member = torch.tensor([[False, True, True], [False, False, False], [False, False, False]])
+    place = torch.tensor([[1, 2, 3]] * 3)
+    found = reciprocal_rank(member, place, torch.tensor([2, 4, 0]))
+    assert found[:2].tolist() == [0.5, 0.0] and found[2].isnan()
+    rows = torch.nn.functional.normalize(torch.randn(5, 4, generator=torch.Generator().manual_seed(0)), dim=1)
+    measured = evaluate(rows, [0, 0, 1, 1, 2], metrics=("MRR",), progress=False, per_query=True)
+    assert np.isnan(measured["per_query"]["MRR"][4]) and measured["MRR"] == measured["per_query"]["MRR"][:4].mean()

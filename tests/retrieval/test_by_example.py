@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageDraw
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import nn
 
 from smoothap_nb.retrieval.by_example import search
@@ -274,6 +277,31 @@ def test_a_damaged_cache_is_made_anew(gallery, tmp_path, damage):
     assert count == 6 and "cannot be used" in notes[0] and embed(Grid(), gallery, cache)[0] == 0
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows, keys: (rows[:-1], keys),
+        lambda rows, keys: (rows, keys[1:]),
+        lambda rows, keys: (rows[:, 0], keys),
+        lambda rows, keys: (rows.double(), keys),
+        lambda rows, keys: (rows.index_fill(0, torch.tensor([2]), float("nan")), keys),
+    ],
+    ids=["a row short", "a key short", "no rows", "another dtype", "NaN"],
+)
+def test_a_cache_whose_parts_do_not_fit_is_made_anew(gallery, tmp_path, change):
+    "A whole file with wrong contents: rows must never be taken for those of other pictures."
+    cache, notes = tmp_path / "cache", Notes()
+    _, wanted = embed(Grid(), gallery, cache)
+    (file,) = cache.iterdir()
+    with safe_open(file, framework="pt") as stored:
+        rows, keys = stored.get_tensor("embeddings"), json.loads(stored.metadata()["pictures"])
+    rows, keys = change(rows, keys)
+    save_file({"embeddings": rows.contiguous()}, file, {"pictures": json.dumps(keys)})
+    count, found = embed(Grid(), gallery, cache, notes=notes)
+    assert count == 6 and "its parts do not fit together" in notes[0]
+    assert found.paths == wanted.paths and torch.equal(found.embeddings, wanted.embeddings)
+
+
 def test_a_cache_that_cannot_be_written_costs_nothing_else(gallery, tmp_path):
     (tmp_path / "file").write_text("in the way")
     notes = Notes()
@@ -346,6 +374,23 @@ def test_the_query_is_left_out_of_its_own_folder(gallery):
     assert names(look(str(gallery / "deep" / ".." / "a.jpg"), gallery, include_query=True))[0] == "a.jpg"
     (gallery.parent / "copy.jpg").write_bytes((gallery / "a.jpg").read_bytes())  # a file elsewhere is not the query
     assert names(look(gallery.parent / "copy.jpg", gallery))[0] == "a.jpg"
+
+
+def test_a_query_by_another_name_is_left_out_all_the_same(gallery, monkeypatch):
+    "A relative path, a path through a folder's parent, a link to the picture or to the folder: one file."
+    monkeypatch.chdir(gallery.parent)
+    (gallery.parent / "link.jpg").symlink_to(gallery / "a.jpg")
+    (gallery.parent / "album").symlink_to(gallery, target_is_directory=True)
+    for query, folder in (
+        ("pictures/a.jpg", gallery),
+        (gallery / "a.jpg", "pictures"),
+        ("pictures/deep/../a.jpg", "pictures"),
+        ("link.jpg", gallery),
+        ("pictures/a.jpg", "album"),
+        ("album/a.jpg", "pictures"),
+    ):
+        found = names(look(query, folder))
+        assert len(found) == 5 and "a.jpg" not in found, (query, folder)
 
 
 def test_equal_scores_come_in_the_order_of_paths(tmp_path):
