@@ -26,6 +26,7 @@ LESSONS = {
     "02": "02_average_precision",
     "03": "03_smooth_ap",
     "04": "04_gradient",
+    "04b": "04b_fused",
     "05": "05_blackbox",
     "06": "06_fastap",
     "07": "07_hierarchical_ap",
