@@ -30,7 +30,20 @@ FRAMES = {
     "setprofile",
     "addaudithook",
 }
-INSIDES = {"__globals__", "__code__", "__builtins__", "__subclasses__", "__closure__", "__traceback__", "__dict__"}
+INSIDES = {
+    "__globals__",
+    "__code__",
+    "__builtins__",
+    "__subclasses__",
+    "__closure__",
+    "__traceback__",
+    "__dict__",
+    "__defaults__",
+    "__kwdefaults__",
+    "__mro__",
+    "__bases__",
+    "__base__",
+}
 SHELL = {
     "get_ipython",
     "input_transformers_cleanup",
@@ -49,17 +62,23 @@ MODULES = {
 ODD_MODULES = {"inspect", "gc", "importlib", "linecache", "smoothap_course", "pickle", "marshal"}
 ODD_CALLS = {"exec", "eval", "compile", "__import__", "globals", "locals", "vars", "setattr", "delattr"}
 MAGICS = re.compile(r"(?m)^[ \t]*%{1,2}(matplotlib|time|timeit|pip|config|autosave)\b.*$")
+MODULE_NAMES = frozenset({"torch", "math", "np", "numpy", "random", "sys"})
+SHARED = MODULE_NAMES | {  # what checks use: who gives such a name to something else changes what they ask
+    *("range", "sorted", "sum", "abs", "len", "zip", "enumerate", "min", "max", "all", "any", "float", "int", "list"),
+    *("set", "dict", "tuple", "bool", "isinstance", "issubclass", "round", "frozenset", "reversed", "globals"),
+    *("tensor", "Fraction", "Counter", "project"),
+}
 ALWAYS_EQUAL = {"__eq__", "__torch_function__", "__array__", "__array_priority__"}
 
 
 def found(
-    source: str, modules: frozenset[str] = frozenset({"torch", "math", "np", "numpy", "random", "sys"})
+    source: str, modules: frozenset[str] = MODULE_NAMES
 ) -> list[tuple[str, bool]]:
     """What a cell does that no answer needs.
 
     Args:
         source: of a code cell.
-        modules: names that stand for modules in the notebook.
+        modules: names that stand for modules, and what is in them, in the notebook.
 
     Returns:
         (what it does, whether the cell is held back), each once; empty for a cell that Python cannot read.
@@ -73,21 +92,43 @@ def found(
         tree = ast.parse(plain)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return seen
-    modules = modules | imported(tree)
+    modules = modules | imported(tree, modules)
     own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     for node in ast.walk(tree):
         seen += [*_of_names(node, own), *_of_modules(node, modules), *_of_definitions(node)]
+    for node in tree.body:
+        seen += _of_the_whole_cell(node)
     return list(dict.fromkeys(seen))
 
 
-def imported(tree: ast.AST) -> frozenset[str]:
-    "Names that imports give to modules."
-    return frozenset(
-        (alias.asname or alias.name.split(".")[0])
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    )
+def imported(tree: ast.AST, modules: frozenset[str] = MODULE_NAMES) -> frozenset[str]:
+    "Names that stand for modules and what is in them: imported, or another name for one of these, or for a type."
+    known = set(modules)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            known |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Assign, ast.NamedExpr)) and _root(node.value) in known | {"type()"}:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            known |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return frozenset(known)
+
+
+def names_of(source: str, modules: frozenset[str] = MODULE_NAMES) -> frozenset[str]:
+    "The names of `imported`, for the cells that follow; those known before where Python cannot read the cell."
+    try:
+        return modules | imported(ast.parse(MAGICS.sub("", source)), modules)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return modules
+
+
+def _root(node: ast.AST) -> str:
+    "torch of torch.Tensor.tolist; type() of type(x).tolist; empty for what is calculated."
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "type":
+        return "type()"
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _of_names(node: ast.AST, own: set[str]) -> list[tuple[str, bool]]:
@@ -105,8 +146,17 @@ def _of_names(node: ast.AST, own: set[str]) -> list[tuple[str, bool]]:
         and (name in HISTORY or re.fullmatch(r"_i\d+", name))
     ):
         return [(f"reads the history of inputs ({name})", True)]
-    if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in FRAMES | INSIDES | SHELL:
-        return [(f"names {node.value} in a string", True)]
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        text = node.value
+        named = {word for word in FRAMES | INSIDES | SHELL if word == text or "{" in text and word in text}
+        if named:
+            return [(f"names {min(named)} in a string", True)]
+    if (
+        isinstance(node, ast.Call)
+        and ast.unparse(node.func).split(".")[-1] in {"getattr", "attrgetter", "methodcaller"}
+        and not all(isinstance(a, ast.Constant) for a in node.args[ast.unparse(node.func) == "getattr" :][:1])
+    ):
+        return [("asks for a name that is put together on the way (getattr)", False)]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ODD_CALLS:
         return [(f"calls {node.func.id}", False)]
     if (
@@ -131,7 +181,7 @@ def _of_modules(node: ast.AST, modules: frozenset[str]) -> list[tuple[str, bool]
         ]
     if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
         words = ast.unparse(node)
-        if words.split(".")[0] in modules and not words.startswith("torch.backends."):
+        if _root(node) in modules | {"type()"} and not words.startswith("torch.backends."):
             return [(f"replaces {words}", True)]
     if (
         isinstance(node, ast.Call)
@@ -140,7 +190,7 @@ def _of_modules(node: ast.AST, modules: frozenset[str]) -> list[tuple[str, bool]
         and node.args
     ):
         words = ast.unparse(node.args[0])
-        if words.split(".")[0] in modules:
+        if _root(node.args[0]) in modules | {"type()"}:
             return [(f"replaces something in {words}", True)]
     if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.modules":
         return [("reaches for the modules of others (sys.modules)", True)]
@@ -162,9 +212,25 @@ def _of_definitions(node: ast.AST) -> list[tuple[str, bool]]:
     return [(f"gives the name of a check, {n}, to something else", False) for n in names if n in CHECKS]
 
 
-def held(source: str) -> str:
+def _of_the_whole_cell(node: ast.AST) -> list[tuple[str, bool]]:
+    "Names that checks use too, given to something else where every cell sees it."
+    names = []
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        names = [node.name]
+    elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.With)):
+        names = [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    elif isinstance(node, ast.Import):
+        names = [
+            a.asname
+            for a in node.names
+            if a.asname and a.asname != a.name and (a.asname, a.name) != ("np", "numpy")
+        ]
+    return [(f"gives {n}, a name that the checks use, to something else", False) for n in names if n in SHARED]
+
+
+def held(source: str, modules: frozenset[str] = MODULE_NAMES) -> str:
     "Why a cell is not run, in words; empty if it is."
-    return "; ".join(what for what, hold in found(source) if hold)
+    return "; ".join(what for what, hold in found(source, modules) if hold)
 
 
 def look_at(cells, locked: set[str]) -> str:
@@ -174,12 +240,13 @@ def look_at(cells, locked: set[str]) -> str:
         cells: of the notebook as it was handed in.
         locked: ids of the cells that are the teacher's own, and are put back before grading.
     """
-    told = []
+    told, modules = [], MODULE_NAMES
     for number, cell in enumerate(cells):
         name = cell.get("metadata", {}).get("nbgrader", {}).get("grade_id")
         if cell["cell_type"] == "code" and name not in locked:
             told += [
                 f"{name or f'cell {number}'} {what}{' (not run)' if hold else ''}"
-                for what, hold in found(cell["source"])
+                for what, hold in found(cell["source"], modules)
             ]
+            modules = names_of(cell["source"], modules)
     return "; ".join(told)

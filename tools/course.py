@@ -365,6 +365,19 @@ def look_at(student: str, name: str) -> str:
     )
 
 
+def shown_alone(marks) -> list[str]:
+    "Tasks that pass every check that is shown and none on handing in: their examples may be written into the answer."
+    tasks = {}
+    for grade in (g for n in marks.notebooks for g in n.grades if g.cell.cell_type == "code"):
+        task, hidden = grade.cell.name.partition("_more")[0].removesuffix("_edge"), "_more" in grade.cell.name
+        tasks.setdefault(task, {False: [], True: []})[hidden].append((grade.auto_score or 0) / grade.max_score)
+    return [
+        f"{task.removeprefix('test_')} passes what is shown and nothing on handing in"
+        for task, passed in tasks.items()
+        if passed[True] and min(passed[False]) == 1 and max(passed[True]) == 0
+    ]
+
+
 def fingerprint(student: str, name: str) -> str:
     "Changes when the submission changes, or its set, or how it is graded."
     ours = [COURSE / f"{file}.py" for file in ("walls", "sandbox", "cells", "honesty")]
@@ -415,6 +428,7 @@ def write_marks(results: dict) -> None:
                     g.max_score for n in marks.notebooks for g in n.grades if g.cell.cell_type == "code"
                 )
                 row["max_manual_score"] = row["max_score"] - row["max_auto_score"]
+                row["look_at"] = "; ".join(filter(None, [row["look_at"], *shown_alone(marks)]))
             rows.append(row)
     old = {(r["student"], r["set"]): r for r in read_marks()}
     for row in rows:
