@@ -119,10 +119,14 @@ def knows(option: str) -> bool:
     return option in subprocess.run(["bwrap", "--help"], capture_output=True, text=True).stdout
 
 
+THE_LIMIT = "cat /sys/fs/cgroup$(sed -n s/^0:://p /proc/self/cgroup)/memory.max"  # whole pages
+
+
 @functools.cache
 def control_group(memory: int, processes: int) -> tuple[str, ...]:
     """The beginning of a command line that limits memory and processes of all that follows together, where systemd
-    can; else nothing.
+    can; else nothing. What it started is asked for its limit: where the memory of a user is nobody's to give away,
+    systemd-run says yes and sets none.
     """
     words = (
         "systemd-run",
@@ -140,10 +144,10 @@ def control_group(memory: int, processes: int) -> tuple[str, ...]:
     if shutil.which("systemd-run") is None:
         return ()
     try:
-        tried = subprocess.run([*words, "true"], capture_output=True, timeout=20)
+        tried = subprocess.run([*words, "sh", "-c", THE_LIMIT], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    return words if tried.returncode == 0 else ()
+    return words if tried.returncode == 0 and tried.stdout.split() == [str(memory // 4096 * 4096)] else ()
 
 
 def hand_over(path) -> None:
@@ -301,6 +305,5 @@ def surroundings() -> dict[str, str]:
         "LANG": "C.UTF-8",
         "PYTHONPATH": str(package().parent),
         "OMP_NUM_THREADS": "1",
-        "MPLBACKEND": "agg",
         "SMOOTHAP_GRADING": "1",
     }

@@ -5,7 +5,10 @@ without nbgrader's grading, in a second.
 import contextlib
 import io
 import linecache
+import os
+import shutil
 import struct
+import subprocess
 from fractions import Fraction
 
 import cells
@@ -67,6 +70,23 @@ def test_common_mistakes_are_named_in_any_task(answer, inputs, want, words):
     assert words in failing(answer, *inputs, expect=want)
 
 
+def test_of_several_values_the_first_wrong_one_is_explained():
+    want = ([1.0, 2.0], [3.0, 4.0])
+    mistakes = {"sign": ([5.0, 6.0], [7.0, 8.0])}
+    assert "THE DIFFERENCE THE WRONG WAY" in failing(lambda: ([5, 6], [0, 0]), expect=want, on="x", mistakes=mistakes)
+    assert "BACK TO FRONT" in failing(lambda: ([1, 2], [4, 3]), expect=want, on="x", mistakes=mistakes)
+    assert "This is" not in failing(lambda: ([1, 2], [5, 6]), expect=want, on="x", mistakes=mistakes)
+
+
+def test_one_minus_a_known_mistake_is_two_mistakes():
+    told = failing(lambda: 0.7, expect=0.6, on="x", mistakes={"batch-positives": 0.3})
+    assert "DIVIDED BY ALL POSITIVES" in told and "ONE MINUS THE ANSWER" in told
+
+
+def test_rows_in_another_order_are_recognised():
+    assert "ANOTHER ORDER" in failing(lambda: [[1, 2], [3, 4]], expect=[[2, 1], [4, 3]], on="x")
+
+
 def test_a_mistake_of_the_task_goes_before_a_common_one():
     told = failing(lambda s: [2, 3], [0, 0], expect=[1, 2], mistakes={"zero-based": [2, 3]})
     assert "RANKS FROM THE WRONG START" in told and "ONE TOO MANY" not in told
@@ -76,6 +96,40 @@ def test_a_mistake_of_the_task_goes_before_a_common_one():
 def test_numbers_are_taken_in_any_form(answer):
     with contextlib.redirect_stdout(io.StringIO()):
         exercises.check(lambda: answer, expect=[1.0, 2.0], see=SEE, name="numbers", on="nothing")
+
+
+def drawing(function, **keywords):
+    return exercises.drawn(function, lines=["a", "b"], see=SEE, on="two lines", name="draw", **keywords)
+
+
+def two_lines(axes, x="x", y="y", legend=True, **settings):
+    axes.plot([3, 1, 2], [9, 1, 4], label="a")
+    axes.plot([1, 2], [5, 6], label=" B ")
+    axes.set(xlabel=x, ylabel=y, **settings)
+    if legend:
+        axes.legend()
+
+
+def test_what_is_drawn_comes_back_as_numbers():
+    assert drawing(two_lines) == {"a": ([1, 2, 3], [1, 4, 9]), "b": ([1, 2], [5, 6])}
+
+
+@pytest.mark.parametrize(
+    "function, words",
+    [
+        (lambda axes: None, "nothing was drawn into the axes"),
+        (lambda axes: axes.plot([1], [1], label="a"), 'no line is called "b": axes.plot(x, y, label=...); there are a'),
+        (lambda axes: axes.plot([1], [1]), "none with a label"),
+        (lambda axes: two_lines(axes, y=" "), "an axis has no name"),
+        (lambda axes: two_lines(axes, legend=False), "axes.legend()"),
+        (lambda axes: two_lines(axes), '"log" is asked for'),
+        (lambda axes: axes.plott(), "stopped with AttributeError"),
+    ],
+)
+def test_a_drawing_that_nobody_can_read_is_told_why(function, words):
+    with pytest.raises(exercises.CheckFailed) as caught:
+        drawing(function, xscale="log")
+    assert words in str(caught.value) and "lesson 01" in str(caught.value)
 
 
 def test_the_students_own_line_is_shown():
@@ -128,6 +182,18 @@ def test_a_word_is_no_object_that_equals_everything():
         ("import inspect", "imports inspect", False),
         ("class A:\n    def __eq__(self, o): return True", "equal to", False),
         ("import os\nos._exit(0)", "os._exit", False),
+        ("check.__kwdefaults__['tol'] = 1e9", "__kwdefaults__", True),
+        ("from smoothap_nb import exercises\nexercises._difference = max", "replaces exercises._difference", True),
+        ("from smoothap_nb import exercises as e\nd = e\nd._same = max", "replaces d._same", True),
+        ("T = torch.Tensor\nT.tolist = max", "replaces T.tolist", True),
+        ("type(torch.ones(1)).tolist = max", "replaces type(torch.ones(1)).tolist", True),
+        ("setattr(type(torch.ones(1)), 'tolist', max)", "replaces something in type", True),
+        ("'{0.f_globals}'.format(frame)", "names f_globals in a string", True),
+        ("getattr(sys, '_get' + 'frame')", "put together on the way", False),
+        ("range = lambda *a: ()", "gives range, a name that the checks use", False),
+        ("def sorted(x): return x", "gives sorted", False),
+        ("for torch in [1]: pass", "gives torch", False),
+        ("import math as torch", "gives torch", False),
     ],
 )
 def test_what_a_cheat_does_is_named(code, words, hold):
@@ -145,6 +211,9 @@ def test_what_a_cheat_does_is_named(code, words, hold):
         "%matplotlib inline\nimport matplotlib.pyplot as plt\nplt.rcParams['figure.dpi'] = 90",
         "torch.backends.cudnn.deterministic = True\ntorch.manual_seed(1)",
         "from smoothap_nb.exercises import check, check_that",
+        "def f(x):\n    sum = 0\n    for min in x:\n        sum += min\n    return sum",
+        "import numpy as np\nfrom torch import nn\nlayer = nn.Linear(2, 2)\nlayer.weight.requires_grad = False",
+        "def f(net, name):\n    return getattr(net, 'weight')",
         "In = 3\nprint(In)",
         "%%time\nranks = [1]",
         "def broken(:",
@@ -152,6 +221,13 @@ def test_what_a_cheat_does_is_named(code, words, hold):
 )
 def test_an_honest_cell_is_left_alone(code):
     assert honesty.found(code) == []
+
+
+def test_a_name_that_an_earlier_cell_imports_is_known_in_a_later_one():
+    first, second = "from smoothap_nb import exercises as tools", "tools._difference = lambda *a: ''"
+    cells = [{"cell_type": "code", "source": source} for source in (first, second)]
+    assert honesty.look_at(cells, set()) == "cell 1 replaces tools._difference (not run)"
+    assert honesty.held(second, honesty.names_of(first)) and not honesty.held(second)
 
 
 def test_every_reference_solution_and_kept_answer_is_honest(root):
@@ -251,3 +327,45 @@ def test_the_filter_answers_as_listed(machine, clone):
 def test_an_unknown_processor_is_refused():
     with pytest.raises(LookupError, match="riscv64"):
         walls.kernel_filter("riscv64")
+
+
+SYSTEMD = """#!/bin/sh
+# a stand-in for systemd-run: writes down what it was asked for, and starts the rest without a scope
+echo "$@" >> {log}
+while case "$1" in --*) true;; -p) shift; true;; *) false;; esac; do shift; done
+case "$*" in *memory.max*) {limit};; *) exec "$@";; esac
+"""
+
+
+@pytest.fixture
+def systemd(tmp_path, monkeypatch):
+    "Put a stand-in for systemd-run first on the path; its answer when it is asked for the limit of memory is given."
+    def make(limit: str):
+        (tmp_path / "systemd-run").write_text(SYSTEMD.format(log=tmp_path / "log", limit=limit))
+        (tmp_path / "systemd-run").chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+        walls.control_group.cache_clear()
+        return tmp_path / "log"
+
+    yield make
+    walls.control_group.cache_clear()
+
+
+def test_a_control_group_holds_the_whole_sandbox_where_systemd_can(systemd, tmp_path):
+    memory = int(1.2 * walls.LIMITS["memory"])
+    log = systemd(f"echo {memory}")
+    words = walls.control_group(memory, 200)
+    assert words[0] == "systemd-run" and "--scope" in words and ("--user" in words) == (os.geteuid() != 0)
+    assert {f"MemoryMax={memory}", "MemorySwapMax=0", "TasksMax=800"} <= set(words)
+    if shutil.which("bwrap"):
+        started = walls.command(str(tmp_path), None)
+        assert tuple(started[: len(words)]) == words and started[len(words)] == "/bin/sh"
+        done = subprocess.run([*started, "/bin/echo", "inside"], capture_output=True, text=True)
+        assert done.stdout == "inside\n", done.stderr
+        assert log.read_text().count("MemoryMax") == 2  # asked once, used once
+
+
+@pytest.mark.parametrize("limit", ["exit 1", "echo max", "sleep 0"], ids=["refuses", "sets no limit", "says nothing"])
+def test_without_a_control_group_that_holds_there_is_none(systemd, limit):
+    systemd(limit)
+    assert walls.control_group(1 << 30, 200) == ()
