@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import linecache
 import os
+from collections.abc import Sequence
 from fractions import Fraction
 
 import torch
@@ -95,6 +96,7 @@ MISTAKES = PITFALLS | {  # what people do, in the words that they read when they
     "margin-sign": "THE MARGIN'S SIGN TURNED: it made life easier for the positives. They must move away from the "
     "query, the negatives towards it.",
     "positives-counted": "POSITIVES COUNTED AS COMPETITORS: r counts the negatives ahead, nobody else.",
+    "x-and-y": "X AND Y CHANGED PLACES: axes.plot(x, y) wants what goes to the right first.",
     "empty-queries": "QUERIES WITHOUT POSITIVES COUNTED AS 0: they have nothing to find and must be left out of the "
     "mean.",
 }
@@ -156,10 +158,8 @@ def check(function, *inputs, expect, see, on=None, mistakes=None, tol=1e-6, name
     problem = _difference(got, expect, tol)
     if problem:
         lines = [f"✗ {name}: {problem}", f"  on    {on}", f"  want  {_told(expect)}", f"  got   {_told(got)}"]
-        known = [key for key, value in (mistakes or {}).items() if not _difference(got, value, tol)][:1]
-        lines += [
-            f"  This is what you get with {MISTAKES.get(key, key)}" for key in known or _usual(got, expect, before, tol)
-        ]
+        known = _known(got, expect, mistakes or {}, tol) or _usual(*_first_wrong(got, expect, tol), before, tol)
+        lines += [f"  This is what you get with {words}" for words in known]
         if _changed(before, inputs):
             lines.append(f"  It also changed its input in place: {COPIES}")
         raise CheckFailed("\n".join(lines + [_read(see)])) from None
@@ -191,6 +191,52 @@ def answer_of(function, *inputs, see, on=None, as_a=lambda value: value, name=No
         raise CheckFailed(
             f"✗ {name}: something else is asked for; this is a {type(got).__name__}: {_told(got)}\n{where}"
         ) from None
+
+
+def drawn(
+    function, *inputs, lines: Sequence[str], see, on: str, xscale: str = "", name=None
+) -> dict[str, tuple[list, list]]:
+    """What a student's function draws: it is called with empty axes, `function(axes, *inputs)`.
+
+    Args:
+        lines: labels of the lines that must be there; more may be.
+        see: (lesson, section).
+        on: the input in words.
+        xscale: of the axis, such as "log"; left out, any.
+        name: what to call the function in messages.
+
+    Returns:
+        {label: (x, y)} of these lines, their points from left to right.
+
+    Raises:
+        CheckFailed: not written yet, an exception, nothing drawn into these axes, a line or an axis without a name,
+            several lines and no legend, another scale.
+    """
+    from matplotlib.figure import Figure
+
+    name, axes = name or getattr(function, "__name__", "your function"), Figure().add_subplot()
+    where = f"  on    {on}\n{_read(see)}"
+    _called(function, (axes, *inputs), {}, name, where, see)
+    found = {line.get_label().strip().lower(): line for line in axes.lines}
+    missing = [label for label in lines if label.lower() not in found]
+    wrong = (
+        "nothing was drawn into the axes that it was given: axes.plot(...), not plt.plot(...)"
+        if not axes.has_data()
+        else f'no line is called "{missing[0]}": axes.plot(x, y, label=...); there are '
+        f"{', '.join(label for label in found if not label.startswith('_')) or 'none with a label'}"
+        if missing
+        else "an axis has no name: axes.set(xlabel=..., ylabel=...)"
+        if not (axes.get_xlabel().strip() and axes.get_ylabel().strip())
+        else "nobody can tell the lines apart: axes.legend()"
+        if len(lines) > 1 and axes.get_legend() is None
+        else f'the scale of x is "{axes.get_xscale()}", "{xscale}" is asked for: axes.set(xscale="{xscale}")'
+        if xscale and axes.get_xscale() != xscale
+        else ""
+    )
+    if wrong:
+        raise CheckFailed(f"✗ {name}: {wrong}\n{where}")
+    points = {label: found[label.lower()].get_xydata().tolist() for label in lines}
+    return {label: tuple(map(list, zip(*sorted(rows, key=lambda row: row[0])))) for label, rows in points.items()}
 
 
 def check_that(holds, says, see, on=None):
@@ -233,10 +279,35 @@ def _own_line(error: BaseException) -> str:
     return told
 
 
+def _known(got, want, mistakes: dict, tol) -> list[str]:
+    "The words of the mistake that gives just this value, or its part that is wrong; or one minus it."
+    part, right = _first_wrong(got, want, tol)
+    for key, value in mistakes.items():
+        of_part = value[_place(got, want, tol)] if isinstance(value, tuple) and part is not got else value
+        if not _difference(got, value, tol) or part is not got and not _difference(part, of_part, tol):
+            return [MISTAKES.get(key, key)]
+    for key, value in mistakes.items():
+        if isinstance(value, float) and isinstance(right, float) and not _difference(got, 1 - value, tol):
+            return [MISTAKES.get(key, key), USUAL["one-minus"]]
+    return []
+
+
+def _place(got, want, tol) -> int:
+    return next(n for n, (g, w) in enumerate(zip(got, want)) if _difference(g, w, tol))
+
+
+def _first_wrong(got, want, tol):
+    "Of several values the first that is wrong, and the right one in its place."
+    if isinstance(want, tuple) and isinstance(got, (tuple, list)) and len(got) == len(want):
+        place = _place(got, want, tol)
+        return got[place], want[place]
+    return got, want
+
+
 def _usual(got, want, inputs, tol) -> list[str]:
     "What everybody does once, if the answer shows it: at most one sentence of `USUAL`."
     try:
-        got, want = (_as_tensor(_plain(x)).detach().to(torch.float64).cpu() for x in (got, want))
+        got, want = _numbers(got), _numbers(want)
     except (TypeError, ValueError, RuntimeError):
         return []
     if want.numel() == 0 or not torch.isfinite(want).all():
@@ -244,7 +315,7 @@ def _usual(got, want, inputs, tol) -> list[str]:
 
     def equal(a, b):
         return a.shape == b.shape and all(
-            _same(x, y, max(tol, 1e-9)) for x, y in zip(_flat(a.tolist()), _flat(b.tolist()))
+            _same(x, y, max(tol, 1e-9)) for x, y in zip(_flat(_tolist(a)), _flat(_tolist(b)))
         )
 
     many = {
@@ -269,7 +340,9 @@ def _usual(got, want, inputs, tol) -> list[str]:
         "rounded": equal(got, want.floor()),
         "squared": equal(got, want**2),
         "ties": _only_ties_differ(got, want, inputs, tol),
-        "another-order": want.ndim == 1 and got.shape == want.shape and equal(got.sort().values, want.sort().values),
+        "another-order": want.ndim in (1, 2)
+        and got.shape == want.shape
+        and equal(got.sort(-1).values, want.sort(-1).values),
     }
     return [USUAL[key] for key, holds in found.items() if holds][:1]
 
@@ -278,10 +351,10 @@ def _only_ties_differ(got, want, inputs, tol) -> bool:
     if not inputs or got.shape != want.shape or want.ndim != 1:
         return False
     try:
-        row = _flat(_as_tensor(_plain(inputs[0])).tolist())
+        row = _flat(_tolist(_as_tensor(_plain(inputs[0]))))
     except (TypeError, ValueError, RuntimeError):
         return False
-    wrong = [n for n, (g, w) in enumerate(zip(got.tolist(), want.tolist())) if not _same(g, w, tol)]
+    wrong = [n for n, (g, w) in enumerate(zip(_tolist(got), _tolist(want))) if not _same(g, w, tol)]
     return len(row) == want.numel() and 0 < len(wrong) < len(row) and all(row.count(row[n]) > 1 for n in wrong)
 
 
@@ -316,8 +389,8 @@ def _plain(value):
     "Fractions, also those inside lists, as floats; a list of tensors as a list of their numbers."
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
-    if hasattr(value, "detach"):
-        return value.detach().cpu().tolist()
+    if isinstance(value, torch.Tensor):
+        return _tolist(_to(_detach(value), "cpu"))
     return float(value) if isinstance(value, Fraction) else value
 
 
@@ -338,7 +411,7 @@ def _difference(got, want, tol) -> str:
     if callable(got) and not hasattr(got, "detach"):
         return f"the function {getattr(got, '__name__', '')} itself was returned, not its value: call it"
     try:
-        got, want = (_as_tensor(_plain(x)).detach().to(torch.float64).cpu() for x in (got, want))
+        got, want = _numbers(got), _numbers(want)
     except (TypeError, ValueError, RuntimeError):
         if isinstance(got, (list, tuple)) and any(hasattr(x, "detach") for x in got):
             return (
@@ -347,7 +420,7 @@ def _difference(got, want, tol) -> str:
         return f"numbers are asked for, this is a {type(got).__name__}"
     if got.shape != want.shape:
         return f"the shape is {tuple(got.shape)}, it should be {tuple(want.shape)}"
-    wrong = sum(not _same(g, w, tol) for g, w in zip(_flat(got.tolist()), _flat(want.tolist())))
+    wrong = sum(not _same(g, w, tol) for g, w in zip(_flat(_tolist(got)), _flat(_tolist(want))))
     if not wrong:
         return ""
     return f"{wrong} of {want.numel()} numbers differ" if want.ndim else "another number is right"
@@ -364,7 +437,13 @@ def _changed(before, after) -> bool:
     return isinstance(before, (int, float, str)) and before == before and before != after
 
 
-_as_tensor = torch.as_tensor  # as it was when this module was imported
+# as they were when this module was imported: an answer may replace them
+_as_tensor, _detach, _to, _tolist = torch.as_tensor, torch.Tensor.detach, torch.Tensor.to, torch.Tensor.tolist
+
+
+def _numbers(value):
+    "Whatever holds numbers, as a tensor of float64."
+    return _to(_detach(_as_tensor(_plain(value))), "cpu", torch.float64)
 
 
 def _same(got: float, want: float, tol: float) -> bool:

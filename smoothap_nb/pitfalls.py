@@ -64,6 +64,7 @@ PITFALLS = {
     "2-lowest_ap-2": (
         "THE HITS NOT COUNTED: the precision at the k-th positive is k over its place, not 1 over its place."
     ),
+    "2-lowest_ap-3": "THE LAST POSITIVE LEFT OUT: range(a, b) ends before b.",
     "2-two_rows-1": "ORDER OF THE ANSWER: the row with a positive at place 1 comes first.",
     "2-two_rows_ap-1": "NO POSITIVES: two empty rows have the same AP, and say nothing.",
     "3-leading_step-1": "THE LEAD THE WRONG WAY ROUND: a tie must count less than one half.",
@@ -78,6 +79,10 @@ PITFALLS = {
     "3-soft_places-2": "THE ONE FORGOTTEN: nobody ahead means place 1, not 0.",
     "3-soft_places-3": "NO LEAD: delta is missing.",
     "3-soft_places-4": "HALF FOR ITSELF: 0.5 + sum is right only for a step that is one half at zero.",
+    "3-soft_places-5": (
+        "SUMMED ALONG THE OTHER SIDE: the sum runs over the competitors j; and every item was compared with itself as "
+        "well."
+    ),
     "3-two_temperatures-1": (
         "TEMPERATURES EXCHANGED: the kind of the competitor (the column) decides, and positives get "
         "tau_positive."
@@ -102,6 +107,10 @@ PITFALLS = {
     "3-largest_tau-8": (
         "STRICTLY BELOW: at most the limit means <=, an error that equals the limit is close enough."
     ),
+    "3-draw_over_tau-1": "TAUS SORTED, VALUES NOT: each value belongs to its own tau.",
+    "3-draw_over_tau-2": "NO TAU ON THE AXIS: axes.plot(x, y) needs the taus as x, or the places 0, 1, 2 stand there.",
+    "3-draw_over_tau-3": "NO TAU ON THE AXIS: axes.plot(x, y) needs the taus as x, or the places 0, 1, 2 stand there.",
+    "3-draw_over_tau-4": "ONE MEASURE FOR BOTH LINES: each label has a function of its own.",
     "3-two_pairs-1": (
         "THE POSITIVE AHEAD: in both pairs the negative has to be ahead; the order in a pair is (positive, "
         "negative)."
@@ -117,6 +126,7 @@ PITFALLS = {
     "4-push-1": "NOBODY PAYS: a raised competitor is a lowered item. Take the row sums from the positives.",
     "4-push-2": "ONLY PAYING: the column sums are missing.",
     "4-push-3": "PAID TWICE THE WRONG WAY: the row sums are subtracted, not added.",
+    "4-push-4": "COLUMN SUMS PAID BACK: a positive pays the sum of its own row, which is what it was asked for.",
     "4-log_precision-1": "THE GRADIENT OF -J: J is to be maximised; whoever minimises takes -J later.",
     "4-log_precision-2": (
         "WHAT ARRIVES IS IGNORED: backward gets the derivative of everything above and has to multiply with "
@@ -148,11 +158,18 @@ PITFALLS = {
         " sign of g_j."
     ),
     "5-to_percentiles-1": "the same lambda on both scales: it is not.",
+    "5-to_percentiles-2": "n - 1 twice: one for the shorter steps or one for the steeper loss, not both.",
+    "5-choose_lambda-4": (
+        "no lambda found, or no `return`: an item that moves has a gradient, whether it comes nearer or falls back."
+    ),
     "5-choose_lambda-1": "a lambda that is too small: at .5 only two of five items have a gradient.",
     "5-choose_lambda-2": (
         "the largest lambda. 4 reaches half of the items too, but the smallest such lambda was asked for."
     ),
     "5-choose_lambda-3": "more than the share. 1 reaches two of four items, which is at least half of them.",
+    "5-draw_reached-1": "how many, and not which share: divide by the number of items.",
+    "5-draw_reached-2": "the share without a gradient.",
+    "5-draw_reached-3": "only slopes above 0: an item that is pushed away has a gradient, too.",
     "5-recall_cost-1": "W(r) = log(1 + r), the lesson's weight; here W(r) = sqrt(r).",
     "5-recall_cost-2": "W(r) = r; here W(r) = sqrt(r).",
     "5-recall_cost-3": (
@@ -160,6 +177,7 @@ PITFALLS = {
     ),
     "5-recall_cost-4": "twice the margin: the shift is half of it on either side.",
     "5-recall_cost-5": "a query without positives, 0 / 0. It must be left out.",
+    "5-recall_cost-6": "a sum within each query: average over its positives first.",
     "5-extended-1": "the newest list last. It comes first.",
     "5-extended-2": "the oldest batch kept. A memory keeps the latest ones.",
     "5-extended-3": "the first batches of the list, which are the oldest: the newest is the last.",
@@ -208,6 +226,8 @@ PITFALLS = {
     "6-lower-2": "the upper branch for every t: below 0 the slope is 4.",
     "6-violation-1": "the wrong side: a lower step may not exceed H.",
     "6-violation-2": "the sign turned: 0 is a bound, more than 0 is a violation.",
+    "6-draw_steps-1": "ONE STEP FOR BOTH LINES: each label has a function of its own.",
+    "6-draw_steps-2": "the lines are drawn from right to left: the height belongs to t, not to -t.",
     "7-ap_of_the_whole-1": "the place itself: with one positive AP is one over its place.",
     "7-ap_of_the_batch-1": "the AP of the expected place. The mean of 1/(1 + X) is not 1/(1 + mean of X).",
     "7-ap_of_the_batch-2": "draws with replacement: the batch takes two different negatives.",
@@ -222,11 +242,16 @@ PITFALLS = {
     "7-balanced_map-2": "the query left in, and with it the lone image of class 2, which finds itself.",
     "7-balanced_map-3": "the lone image of class 2 counted as 0: it has nothing to find, leave it out.",
     "7-balanced_map-4": "a query that has nothing to find, 0 / 0: leave class 2 out.",
+    "7-balanced_map-5": (
+        "the query at the end of its own row: it has a low score there and still counts as a positive, found last."
+    ),
     "7-batch_bias-1": "the difference the wrong way round: the batch first, the whole is taken away.",
     "7-batch_bias-2": (
         "batches of two images: `classes` is the number of classes, and all their images come along."
     ),
     "7-batch_bias-3": "the mean over the batches alone: take away the value on everything.",
+    "7-draw_bias-1": "ONE NETWORK FOR BOTH LINES: each label has embeddings of its own.",
+    "7-draw_bias-2": "NO CLASSES ON THE AXIS: axes.plot(x, y) needs the sizes as x, or the places 0, 1, 2 stand there.",
     "7-draw_classes-1": "draws in proportion to the size: take its square root.",
     "7-draw_classes-2": "uniform draws, whatever the size.",
     "7-draw_classes-3": "draws in proportion to one over the square root.",
@@ -239,9 +264,15 @@ PITFALLS = {
     "8-training_cost-1": "the forward pass alone: the way back takes twice as many again.",
     "8-training_cost-2": "the way back alone.",
     "8-training_cost-3": "one image of each class: a batch holds classes times images.",
+    "8-training_cost-4": "classes plus images: a batch holds classes times images.",
     "8-gain-1": "the difference the wrong way round: the new one first.",
     "8-gain-2": "a mean over characters: mAP is a mean over queries.",
     "8-gain-3": "queries resampled one by one: the ten queries of a character are not ten independent witnesses.",
+    "8-gain-4": "the quantiles of 5% and 95%: an interval of 95% lies between 2.5% and 97.5%.",
+    "8-gain-5": "a mean of means: a character with many queries must weigh more in a resample, too.",
+    "8-draw_gains-1": "the size of the lower end, without its sign.",
+    "8-draw_gains-2": "from 0 to the mean: the interval goes from low to high.",
+    "8-draw_gains-3": "from low to the mean: the interval goes from low to high.",
     "10-area_ap-1": (
         "DIVIDED BY THE POSITIVES THAT ARE SHOWN: those that the list does not show count too, and are not "
         "found."

@@ -181,3 +181,28 @@ def cautious_ranks(scores, relevance):
 # says: zero-based
 def rank_from_last(scores):
     return [1 + sum(other < score for other in scores) for score in scores]
+
+
+# answer: order_within_a_tie
+# cell: cautious_ranks
+# fails: test_cautious_ranks
+# says: ONLY ITEMS WITH EQUAL SCORES
+def cautious_ranks(scores, relevance):
+    # positives first within a tie
+    order = sorted(range(len(scores)), key=lambda i: (-float(scores[i]), bool(relevance[i])))
+    ranks = [0] * len(scores)
+    for place, i in enumerate(order, 1):
+        ranks[i] = place
+    return ranks
+
+
+# answer: the_row_sorted
+# cell: beaten_share
+# fails: test_beaten_share
+# says: ANOTHER ORDER
+def beaten_share(scores):
+    out = []
+    for row in scores:
+        row = row.sort().values
+        out.append([int((row == s).nonzero()[0]) / (len(row) - 1) for s in row])
+    return out

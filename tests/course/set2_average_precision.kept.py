@@ -346,3 +346,38 @@ def weighted_ap(scores, weights):
     ahead = ahead * (1 - torch.eye(scores.shape[1], dtype=torch.float64))
     among_all, among_positives = 1 + ahead.sum(2), 1 + (ahead * (weights > 0)[:, None, :]).sum(2)
     return (weights * among_positives / among_all).sum(1) / weights.sum(1).clamp(min=1e-9)
+
+
+# answer: weights_everywhere
+# cell: weighted_ap
+# fails: test_weighted_ap
+# says: WEIGHTS IN THE RANKS
+def weighted_ap(scores, weights):
+    gaps = scores[:, None, :] - scores[:, :, None]
+    ahead = (gaps > 0).double() + 0.5 * (gaps == 0)
+    ahead = ahead * (1 - torch.eye(scores.shape[1], dtype=torch.float64))
+    among_all, among_positives = 1 + ahead.sum(2), 1 + (ahead * weights[:, None, :]).sum(2)
+    return (weights * among_positives / among_all).sum(1) / weights.sum(1)
+
+
+# answer: camera_removed
+# cell: other_cameras_map
+# fails: test_other_cameras_map
+# says: EVERY SAME CAMERA
+def other_cameras_map(embeddings, labels, cameras):
+    from smoothap_nb import average_precision
+    values = []
+    for q in range(len(embeddings)):
+        keep = cameras != cameras[q]
+        positive = labels[keep] == labels[q]
+        if positive.any():
+            values.append(float(average_precision((embeddings[keep] @ embeddings[q])[None], positive[None])))
+    return sum(values) / len(values)
+
+
+# answer: range_ends_early
+# cell: lowest_ap
+# fails: test_lowest_ap
+# says: 2-lowest_ap-3
+def lowest_ap(positives, gallery):
+    return Fraction(1, positives) * (1 + sum(Fraction(k, gallery - positives + k) for k in range(2, positives)))

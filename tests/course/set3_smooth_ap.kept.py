@@ -323,3 +323,76 @@ def two_temperatures(scores, relevance, tau_positive, tau_negative):
     ratios = among_positives / (1 + steps.sum(2)) * relevance
     found = relevance.sum(1)
     return (ratios.sum(1) / found.clamp(min=1)).mean()
+
+
+# answer: values_in_the_old_order
+# cell: draw_over_tau
+# fails: test_draw_over_tau
+# says: 3-draw_over_tau-1
+def draw_over_tau(axes, taus, measures):
+    for label, measure in measures.items():
+        values = sorted((float(measure(tau)) for tau in taus), reverse=True)
+        axes.plot(sorted(taus), values, label=label)
+    axes.set(xscale="log", xlabel="temperature", ylabel="value")
+    axes.legend()
+
+
+# answer: into_another_figure
+# cell: draw_over_tau
+# fails: test_draw_over_tau
+# says: not plt.plot
+def draw_over_tau(axes, taus, measures):
+    from matplotlib import pyplot as plt
+    for label, measure in measures.items():
+        plt.plot(sorted(taus), [float(measure(tau)) for tau in sorted(taus)], label=label)
+    plt.xscale("log")
+    plt.legend()
+
+
+# answer: no_labels
+# cell: draw_over_tau
+# fails: test_draw_over_tau
+# says: no line is called
+def draw_over_tau(axes, taus, measures):
+    for label, measure in measures.items():
+        axes.plot(sorted(taus), [float(measure(tau)) for tau in sorted(taus)])
+    axes.legend(measures)
+    axes.set(xscale="log", xlabel="temperature", ylabel="value")
+
+
+# answer: other_axis
+# cell: soft_places
+# fails: test_soft_places
+# says: 3-soft_places-5
+def soft_places(scores, tau, delta):
+    gaps = scores[:, None, :] - scores[:, :, None]
+    steps = torch.sigmoid((gaps - delta) / tau)
+    return 1 + steps.sum(1)
+
+
+# answer: a_loss_over_the_batch
+# cell: two_temperatures
+# fails: test_two_temperatures
+# says: ONE MINUS THE ANSWER
+def two_temperatures(scores, relevance, tau_positive, tau_negative):
+    n = 0; total = 0
+    for s, r in zip(scores, relevance):
+        for i in range(len(s)):
+            if r[i]:
+                a = b = 1
+                for j in range(len(s)):
+                    if j != i:
+                        g = torch.sigmoid((s[j] - s[i]) / (tau_positive if r[j] else tau_negative))
+                        b = b + g
+                        if r[j]: a = a + g
+                total = total + a / b; n += 1
+    return 1 - total / n
+
+
+# answer: root_for_its_inverse
+# cell: reach
+# fails: test_reach
+# says: math.acosh(math.sqrt(share))
+def reach(tau, share):
+    x = math.acosh(math.sqrt(share)) * 2 * tau
+    return x

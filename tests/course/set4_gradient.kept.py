@@ -232,3 +232,24 @@ def weights(slopes, relevance, A, R):
     table = slopes * torch.where(relevance[None, :], (1 / A - 1 / R)[:, None], (-1 / R)[:, None]) / len(A)
     own = torch.nonzero(relevance)[:, 0]
     return table
+
+
+# answer: columns_paid_back
+# cell: push
+# fails: test_push
+# says: 4-push-4
+def push(w, relevance):
+    gradient = w.sum(0)
+    gradient[relevance] -= w.sum(0)[relevance]
+    return gradient
+
+
+# answer: other_way_round
+# cell: soft_counts
+# fails: test_soft_counts
+# says: THE DIFFERENCE THE WRONG WAY
+def soft_counts(scores, relevance, tau):
+    D = scores[:, None] - scores[None, :]
+    S = 0.5 + torch.atan(D / tau) / math.pi
+    A = 1 + S[relevance][:, relevance].sum(1) - 0.5
+    return A, A + S[relevance][:, ~relevance].sum(0)

@@ -338,3 +338,79 @@ class Percentiles(torch.autograd.Function):
 # says: wrong-way
 def backward_rule(distances, g, lam):
     return (nearest_ranks(distances) - nearest_ranks(distances + lam * g)) / lam
+
+
+# answer: items_counted
+# cell: draw_reached
+# fails: test_draw_reached
+# says: 5-draw_reached-1
+def draw_reached(axes, rule, distances, g, grid):
+    axes.plot(grid, [int((rule(distances, g, lam) != 0).sum()) for lam in grid], label="items with a gradient")
+    axes.set(xscale="log", xlabel="lambda", ylabel="items")
+
+
+# answer: gains_alone
+# cell: draw_reached
+# fails: test_draw_reached
+# says: 5-draw_reached-3
+def draw_reached(axes, rule, distances, g, grid):
+    axes.plot(grid, [float((rule(distances, g, lam) > 0).double().mean()) for lam in grid], label="items with a gradient")
+    axes.set(xscale="log", xlabel="lambda", ylabel="share")
+
+
+# answer: sum_within_queries
+# cell: recall_cost
+# fails: test_recall_cost
+# says: 5-recall_cost-6
+def recall_cost(distances, relevance, margin):
+    d = distances + margin * relevance
+    ahead = (d[:, None, :] <= d[:, :, None]) & ~relevance[:, None, :]
+    r = ahead.sum(2).double().sqrt()
+    return torch.stack([r[q][relevance[q]].sum() for q in range(len(r)) if relevance[q].any()]).mean()
+
+
+# answer: n_minus_one_twice
+# cell: choose_lambda
+# fails: test_to_percentiles
+# says: 5-to_percentiles-2
+def first_lambda(distances, g):
+    d, gg = distances.sort().values, g[distances.argsort()]
+    best = math.inf
+    for i in range(len(d) - 1):
+        if gg[i + 1] > gg[i]:
+            best = min(best, float((d[i + 1] - d[i]) / (gg[i + 1] - gg[i])))
+    return best
+
+
+def to_percentiles(lam, n):
+    return lam / (n - 1) ** 2
+
+
+def choose_lambda(distances, g, share, grid):
+    for lam in grid:
+        if (nearest_ranks(distances - lam * g) != nearest_ranks(distances)).double().mean() >= share:
+            return lam
+
+
+# answer: only_moves_back
+# cell: choose_lambda
+# fails: test_choose_lambda
+# says: 5-choose_lambda-4
+def first_lambda(distances, g):
+    d, gg = distances.sort().values, g[distances.argsort()]
+    best = math.inf
+    for i in range(len(d) - 1):
+        if gg[i + 1] > gg[i]:
+            best = min(best, float((d[i + 1] - d[i]) / (gg[i + 1] - gg[i])))
+    return best
+
+
+def to_percentiles(lam, n):
+    return lam / (n - 1)
+
+
+def choose_lambda(distances, g, share, grid):
+    for lam in grid:
+        moved = nearest_ranks(distances - lam * g) - nearest_ranks(distances)
+        if (moved > 0).double().mean() >= share:
+            return lam

@@ -257,3 +257,56 @@ def violation(step, side):
     t = torch.cat([near, -near, torch.linspace(-2, 2, 4000, dtype=torch.float64)])
     excess = step(t) - (t > 0).double()
     return max(0., float((-excess if side == "lower" else excess)[t > 0].max()))
+
+
+# answer: ten_points
+# cell: draw_steps
+# fails: test_draw_steps
+# says: a jump would look like a slope
+def draw_steps(axes, steps):
+    t = torch.linspace(-.5, .5, 11)
+    for label, step in steps.items():
+        axes.plot(t, step(t), label=label)
+    axes.set(xlabel="t", ylabel="step")
+    axes.legend()
+
+
+# answer: one_step_twice
+# cell: draw_steps
+# fails: test_draw_steps
+# says: 6-draw_steps-1
+def draw_steps(axes, steps):
+    t = torch.linspace(-.5, .5, 1001)
+    for label, step in steps.items():
+        axes.plot(t, list(steps.values())[1](t), label=label)
+    axes.set(xlabel="t", ylabel="step")
+    axes.legend()
+
+
+# answer: itself_ahead
+# cell: strict_h_ap
+# fails: test_strict_h_ap
+# says: self-counted
+def strict_h_ap(scores, relevance):
+    if sum(relevance) == 0: return math.nan
+    total = 0
+    for k in range(len(scores)):
+        if relevance[k] > 0:
+            h, rank = relevance[k], 1
+            for j in range(len(scores)):
+                if scores[j] >= scores[k]:
+                    h += min(relevance[j], relevance[k])
+                    rank += 2 if relevance[j] == 0 else 1
+            total += h / rank
+    return total / sum(relevance)
+
+
+# answer: at_least_that_level
+# cell: level_sizes
+# fails: test_level_sizes
+# says: at least
+def level_sizes(labels, query):
+    out = []
+    for l in range(labels.shape[1]):
+        out.append(int((labels[:, :l + 1] == labels[query, :l + 1]).all(1).sum()) - 1)
+    return out

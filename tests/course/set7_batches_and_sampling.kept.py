@@ -415,3 +415,47 @@ def draw_classes(sizes, count, rng):
 def expected_ap(n, k, b):
     draws = [x for x in range(min(k, b) + 1) if b - x <= n - k]
     return sum(math.comb(k, x) * math.comb(n - k, b - x) / math.comb(n, b) / (1 + x) for x in draws)
+
+
+# answer: one_network_twice
+# cell: draw_bias
+# fails: test_draw_bias
+# says: 7-draw_bias-1
+def draw_bias(axes, bias, sizes, networks):
+    vectors = list(networks.values())
+    for label in networks:
+        axes.plot(sizes, [bias(vectors[1], classes) for classes in sizes], label=label)
+    axes.set(xscale="log", xlabel="classes", ylabel="bias")
+    axes.legend()
+
+
+# answer: nobody_can_tell
+# cell: draw_bias
+# fails: test_draw_bias
+# says: nobody can tell the lines apart
+def draw_bias(axes, bias, sizes, networks):
+    for label, vectors in networks.items():
+        axes.plot(sizes, [bias(vectors, classes) for classes in sizes], label=label)
+    axes.set(xscale="log", xlabel="classes", ylabel="bias")
+
+
+# answer: query_at_the_end
+# cell: balanced_map
+# fails: test_balanced_map
+# says: 7-balanced_map-5
+def balanced_map(embeddings, labels):
+    from smoothap_nb import average_precision
+    scores = embeddings @ embeddings.T
+    scores.fill_diagonal_(-1)
+    same = labels[:, None] == labels
+    ap = average_precision(scores, same)
+    return float(torch.stack([ap[labels == c].mean() for c in labels.unique() if (labels == c).sum() > 1]).mean())
+
+
+# answer: sum_ends_early
+# cell: expected_ap
+# fails: test_expected_ap
+# says: AP of the expected place
+def expected_ap(n, k, b):
+    p = k / n
+    return sum(math.comb(b, x) * p ** x * (1 - p) ** (b - x) / (1 + x) for x in range(b))

@@ -10,7 +10,7 @@ def quick_recipe():
 
 # answer: baseline_with_more_steps
 # cell: submission
-# fails: test_submission
+# fails: test_full_recipe
 # says: is no project
 def full_recipe():
     return {"steps": 5000}
@@ -22,7 +22,7 @@ def claim():
 
 # answer: claim_in_percent
 # cell: submission
-# fails: test_submission
+# fails: test_claim
 # says: not in percent
 def full_recipe():
     return {"width": 12, "classes": 32, "steps": 2500, "lr": 1e-2}
@@ -107,7 +107,7 @@ def gain(ap_new, ap_old, labels, draws=1000, seed=0):
 
 # answer: quick_recipe_handed_in
 # cell: submission
-# fails: test_submission
+# fails: test_full_recipe
 # says: fits the quick budget
 def full_recipe():
     return {"width": 8, "steps": 300, "lr": 1e-2}
@@ -149,7 +149,7 @@ def training_cost(per_image, classes, images, steps):
 
 # answer: too_large
 # cell: submission
-# fails: test_submission
+# fails: test_full_recipe
 # says: the full budget is 400
 def full_recipe():
     return {"width": 64, "steps": 5000}
@@ -191,3 +191,45 @@ def multiply_adds(layers, side):
 
 def training_cost(per_image, classes, images, steps):
     return 3 * per_image * classes * images * steps
+
+
+# answer: bars_from_zero
+# cell: draw_gains
+# fails: test_draw_gains
+# says: from 0 to the mean
+def draw_gains(axes, gains):
+    axes.axvline(0, label="no gain")
+    for height, (label, (mean, low, high)) in enumerate(gains.items()):
+        axes.plot([0, mean], [height, height], label=label)
+    axes.set(xlabel="gain", ylabel="change")
+    axes.legend()
+
+
+# answer: means_of_characters
+# cell: gain
+# fails: test_gain
+# says: 8-gain-5
+def gain(ap_new, ap_old, labels, draws=1000, seed=0):
+    d, labels = np.asarray(ap_new, dtype=float) - np.asarray(ap_old, dtype=float), np.asarray(labels)
+    rng, names, means = np.random.default_rng(seed), np.unique(labels), []
+    per = np.array([d[labels == c].mean() for c in names])
+    for _ in range(draws):
+        means.append(per[rng.integers(0, len(names), len(names))].mean())
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(d.mean()), float(low), float(high)
+
+
+# answer: classes_plus_images
+# cell: cost
+# fails: test_training_cost
+# says: 8-training_cost-4
+def multiply_adds(layers, side):
+    total = 0
+    for channels_in, channels_out, kernel, stride in layers:
+        side = -(-side // stride)
+        total += side * side * channels_out * kernel * kernel * channels_in
+    return total
+
+
+def training_cost(per_image, classes, images, steps):
+    return per_image * (classes + images) * steps * 3

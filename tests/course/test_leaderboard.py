@@ -95,6 +95,33 @@ def test_the_same_recipe_and_seed_give_the_same_network():
     assert not torch.equal(first.head.weight, other.head.weight)
 
 
+@pytest.mark.slow
+def test_a_loss_of_ones_own_competes_and_gets_the_same_place_again():
+    from smoothap_nb import smooth_ap
+
+    def own(scores, relevance):
+        return smooth_ap(scores, relevance, 0.1).nanmean()
+
+    recipe = {"steps": 3, "classes": 48, "width": 4}
+    first, again = (project.train(recipe, "quick", 3, objective=own) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first.state_dict().values(), again.state_dict().values()))
+    entries = {"raw": project.Network(4, 8, "avg").eval(), "mine": first}
+    board = project.standings(entries)
+    assert board == project.standings(entries) and board.count("\n") == 2
+    values = {line.split()[2]: float(line.split()[1]) for line in board.split("\n")[1:]}
+    assert values["mine"] == pytest.approx(float(project.measure(first)[0].mean()), abs=6e-4)
+
+
+@pytest.mark.slow
+def test_the_leaderboard_gives_a_recipe_the_same_number_again():
+    recipe = {**project.BASELINE, "steps": 3, "classes": 48, "width": 4}
+    found = []
+    for _ in range(2):
+        project._TRAINED.clear()
+        found.append(leaderboard.run_recipe(recipe, 7, 2)["values"])
+    assert found[0] == found[1] and len(set(found[0])) == 2
+
+
 def test_held_out_characters_are_new_and_distortions_follow_the_seed():
     _, val = project.held_out("val")
     images, test = project.held_out("test", 0)

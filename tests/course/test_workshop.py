@@ -47,3 +47,25 @@ def test_an_objective_that_cannot_teach_is_told_why(wrong, words):
 def test_the_network_gives_rows_of_length_one():
     rows = workshop.embed(workshop.Small(), torch.rand(3, 1, 16, 16))
     assert torch.allclose(rows.norm(dim=1), torch.ones(3), atol=1e-5) and rows.shape == (3, 32)
+
+
+def test_levels_count_what_two_pictures_share():
+    labels = torch.tensor([[0, 0, 0], [0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]])
+    rows, seen = torch.eye(5, requires_grad=True), []
+
+    def sees(scores, relevance):
+        seen.append(relevance[0].tolist())
+        return scores.sum()
+
+    for levels in (True, False):
+        workshop.objective_of(sees, rows, labels, levels)
+    assert seen == [[3, 2, 1, 0], [True, False, False, False]]
+
+
+def test_two_teachers_are_drawn_side_by_side():
+    ends = {"mine": 0.5, "theirs": 0.4}
+    runs = {name: workshop.Trained(None, [1, 9], [0.0, 0.0], [0.1, end], [0.2, end]) for name, end in ends.items()}
+    characters, families = workshop.side_by_side(runs).axes
+    assert [line.get_label() for line in characters.lines] == ["mine", "theirs"]
+    assert characters.lines[0].get_xydata().tolist() == [[1, 0.1], [9, 0.5]]
+    assert families.lines[1].get_xydata().tolist() == [[1, 0.2], [9, 0.4]]

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import smoothap_nb
 from smoothap_nb import Glyphs, MPerClassSampler, average_precision
+from smoothap_nb.workshop import objective_of
 
 SIDE = 16                                            # pixels
 BUDGETS = {"quick": 20e9, "full": 400e9}             # multiply-adds of one training, forward and backward
@@ -117,11 +118,15 @@ def rate(step: int, recipe: dict) -> float:
     return warmup * {"constant": 1.0, "linear": 1 - done, "cosine": 0.5 * (1 + math.cos(math.pi * done))}[recipe["schedule"]]
 
 
-def train(recipe: dict, budget: str = "full", seed: int = 0) -> Network:
-    "Train a recipe on the training characters, on one core. What was trained before in this session is not trained again."
+def train(recipe: dict, budget: str = "full", seed: int = 0, objective=None) -> Network:
+    """Train a recipe on the training characters, on one core. What was trained before in this session is not trained again.
+
+    Args:
+        objective: in place of the recipe's loss, a function of scores (Q, G) and bool relevance (Q, G), to be raised.
+    """
     recipe, threads = check_recipe(recipe, budget), torch.get_num_threads()
     key = json.dumps([recipe, seed], sort_keys=True)
-    if key in _TRAINED:
+    if objective is None and key in _TRAINED:
         return _TRAINED[key]
     torch.set_num_threads(1)
     try:
@@ -136,7 +141,10 @@ def train(recipe: dict, budget: str = "full", seed: int = 0) -> Network:
                 for batch in sampler.epoch(number)[: recipe["steps"] - step]:
                     optimizer.param_groups[0]["lr"] = recipe["lr"] * rate(step, recipe)
                     images, labels = data.batch(batch, draw=number + 1)
-                    value = loss(network(images), labels if recipe["loss"] == "hierarchical_ap" else labels[:, -1])
+                    if objective is None:
+                        value = loss(network(images), labels if recipe["loss"] == "hierarchical_ap" else labels[:, -1])
+                    else:
+                        value = -objective_of(objective, network(images), labels)
                     optimizer.zero_grad()
                     value.backward()
                     optimizer.step()
@@ -144,8 +152,9 @@ def train(recipe: dict, budget: str = "full", seed: int = 0) -> Network:
                 number += 1
     finally:
         torch.set_num_threads(threads)
-    _TRAINED[key] = network.eval()
-    return network
+    if objective is None:
+        _TRAINED[key] = network
+    return network.eval()
 
 
 def held_out(split: str = "val", seed: int = 0, every: int = 3) -> tuple[Tensor, Tensor]:
@@ -172,6 +181,13 @@ def measure(network: nn.Module, split: str = "val", seed: int = 0) -> tuple[Tens
     images, labels = held_out(split, seed)
     with torch.no_grad():
         return ap_per_query(torch.cat([network(part) for part in images.split(512)]), labels), labels
+
+
+def standings(networks: dict[str, Network], seed: int = 0) -> str:
+    "A board: mAP of validation characters, the best first. The same networks and seed give the same board."
+    values = {name: float(measure(network, "val", seed)[0].mean()) for name, network in networks.items()}
+    ranked = sorted(values.items(), key=lambda entry: -entry[1])
+    return "\n".join(["place  mAP    name", *(f"{place:5}  {value:.3f}  {name}" for place, (name, value) in enumerate(ranked, 1))])
 
 
 def read_submission(path) -> dict:
