@@ -307,6 +307,8 @@ def fill(page: Page) -> Page:
         elif node.name != "h1" and not node.find_parent(["li", "td"]):
             entry["text"].append(text)
     page.about = next((t for e in page.entries for t in e["text"] if len(t) > 40), "")[:200]
+    dotted = lambda found: found[0].replace(".", ".<wbr>")  # a module's name breaks behind a dot
+    page.body = re.sub(r"(?<=>)smoothap_nb[\w.]+(?=[^<]*(?:<a[^>]*>[^<]*</a>)?</h1>)", dotted, page.body)
     for entry in page.entries:
         entry["text"] = spelled(" ".join(entry["text"]))
     return page
