@@ -146,7 +146,7 @@ class Study:
 
     def batches(self, piece: Piece) -> tuple[BatchPlan, Tensor]:
         "What each step sees, the same for every method with one seed; and the labels, numbered from 0."
-        labels = compact_labels(self.data("metric", piece.network).labels)
+        labels = compact_labels(self.data("metric", piece.network).labels.cpu())
         given, table = dict(piece.settings), self.plan["track-f"]
         classes, images = given.get("classes", table["classes"]), given.get("images", table["images"])
         return BatchPlan(MPerClassSampler(labels[:, -1].numpy(), classes, images, piece.seed)), labels

@@ -304,7 +304,9 @@ def test_the_plan_for_a_gpu_fits_its_budget():
 
 
 @pytest.mark.slow
-def test_the_study_for_a_gpu_runs_in_toy_sizes_with_what_another_has_tuned(tmp_path):
+def test_the_study_for_a_gpu_runs_in_toy_sizes_on_a_pretended_card(tmp_path):
+    from benchmarks.pretend import pretended_cuda
+
     torch.set_num_threads(1)
     changes = read_papers("claims-gpu.toml")
     plan, e = read_plan(changes), changes["track-e"]
@@ -317,9 +319,10 @@ def test_the_study_for_a_gpu_runs_in_toy_sizes_with_what_another_has_tuned(tmp_p
     small = {"networks": {**changes["networks"], "steps": 1, "batch": 4, "characters": 6, "size": 32, "count": 1},
              "track-f": {"dim": 8, "classes": 2, "images": 2},
              "track-e": {**e, "networks": [0], "seeds": [0], "steps": 1, "network_rate": [0.1]}}  # fmt: skip
-    study = Study(tmp_path / "rows", tmp_path / "work", small, "cpu", tmp_path / "tuned")
-    assert [p.name for p in pieces(study.plan, study.rows(), "e")] == ["pretext/net0"]
-    study.work("e", say=lambda line: None)
+    with pretended_cuda():
+        study = Study(tmp_path / "rows", tmp_path / "work", small, "cuda", tmp_path / "tuned")
+        assert [p.name for p in pieces(study.plan, study.rows(), "e")] == ["pretext/net0"]  # the tuning is another's
+        study.work("e", say=lambda line: None)
     assert pieces(study.plan, study.rows(), "e") == [] and study.rows()["e/softmax/net0/seed0"]["values"]["mAP"] > 0
 
 
