@@ -45,10 +45,11 @@ def test_a_typo_is_answered_before_torch_is_loaded(words, says):
     assert done.returncode == 2 and says in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr
 
 
-def test_a_typo_is_answered_soon():
+@pytest.mark.parametrize("words", [["train", "dmo"], ["reproduce", "sop/smoth-ap-bs384"]])
+def test_a_typo_is_answered_soon(words):
     "0.3 s on an idle machine; here in processor time, which a busy one does not lengthen much."
     before = os.times()
-    command("train", "dmo")
+    command(*words)
     spent = os.times()
     assert spent.children_user - before.children_user + spent.children_system - before.children_system < 1.0
 

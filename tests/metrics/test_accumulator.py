@@ -168,3 +168,18 @@ def test_tags_and_distances_as_in_evaluate():
         metric.update(rows[part], tags[part], index=part)
     wanted = evaluate(rows, tags, metrics=("mAP", "MRR"), distance="euclidean")
     assert {name: value.item() for name, value in metric.compute().items()} == pytest.approx(wanted, abs=1e-6)
+
+
+def test_several_processes_need_the_images_numbers(monkeypatch):
+    "Without them a sampler's repeated images would be false hits; asked before anything is added."
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    metric = RetrievalMetrics("mAP")
+    with pytest.raises(ValueError, match="several processes need index="):
+        metric.update(ROWS, LABELS)
+    metric.update(ROWS, LABELS, index=torch.arange(len(ROWS)))
+    assert len(metric.embeddings) == 1
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
+    metric = RetrievalMetrics("mAP")
+    metric.update(ROWS, LABELS)
+    assert metric.index[0].tolist() == list(range(len(ROWS)))
