@@ -434,6 +434,9 @@ def build(site: Path) -> list[str]:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(whole(page, pages, template), encoding="utf-8")
         copy_pictures(page, site)
+    card = settings()["website"]["open-graph"]["image"]  # what others show of a link to the site
+    (site / card).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / card, site / card)
     (site / "assets" / "site.css").write_text(stylesheet(), encoding="utf-8")
     shutil.copy(HERE / "pages.js", site / "assets" / "site.js")
     found = json.dumps([e for page in pages for e in page.entries], ensure_ascii=False, separators=(",", ":"))

@@ -111,8 +111,16 @@ def check(site: Path) -> list[str]:
         return [f"{site} holds no page"]
     rendered = {f"nbs/{path.name}" for path in (ROOT / "nbs").glob("*.ipynb") if f"nbs/{path.stem}.html" in names}
     sizes = {name: (site / name).stat().st_size for name in names}
+    home = re.search(r"(?m)^ *site-url: (\S+)$", (ROOT / "_quarto.yml").read_text(encoding="utf-8"))[1]
+    cards = {
+        card
+        for name in names
+        for card in re.findall(r'property="og:image" content="([^"]*)"', (site / name).read_text(encoding="utf-8"))
+    }
+    lost = [f"the card of a link is not there: {card}" for card in sorted(cards)
+            if not card.startswith(home) or not (site / card.removeprefix(home).lstrip("/")).is_file()]
     large = [f"{name} has {size:,} bytes" for name, size in sizes.items() if size > LARGEST]
-    return large + [
+    return lost + large + [
         line
         for name in names
         for line in check_page(name, (site / name).read_text(encoding="utf-8"), rendered)

@@ -324,6 +324,16 @@ def test_the_check_of_a_built_site_sees_what_a_reader_trips_over():
     )
 
 
+def test_the_check_of_a_built_site_misses_the_card_of_a_link(tmp_path):
+    address = pages.settings()["website"]["site-url"]
+    (tmp_path / "index.html").write_text(f'<meta property="og:image" content="{address}/docs/images/card.png"><p>x')
+    line, = site_check.check(tmp_path)
+    assert "card.png" in line
+    (tmp_path / "docs" / "images").mkdir(parents=True)
+    (tmp_path / "docs" / "images" / "card.png").touch()
+    assert site_check.check(tmp_path) == []
+
+
 # --- the pages ------------------------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module")
