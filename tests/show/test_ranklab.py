@@ -30,6 +30,32 @@ def test_needs_nothing_from_elsewhere():
     assert not re.findall(r"""(?:src|href)=["']?https?:|import\s*\(|from ["']http|@import""", rank_lab_html())
 
 
+def numbers_with(scores, levels, picture, place, **settings):
+    "What RankLab shows after one picture has been dragged to a place."
+    moved = torch.tensor(scores, dtype=torch.float64)
+    moved[picture - 1] = place
+    levels = torch.tensor(levels)
+    return rank_lab_numbers(moved, levels == levels.max(), levels, **settings)
+
+
+def test_the_moves_that_lesson_07_asks_for():
+    "The E past picture 4, past the second F, past picture 2: only an F that is passed lowers AP."
+    row = [.965, .893, .851, .783, .675], [3, 0, 3, 0, 1]
+    exact = [numbers_with(*row, 5, place)["exact"] for place in (.675, .79, .86, .9)]
+    ap, graded = ([step[name] for step in exact] for name in ("average_precision", "h_ap"))
+    assert ap == pytest.approx([5 / 6, 5 / 6, 3 / 4, 3 / 4])
+    assert graded[1] > graded[0] and graded[2] < graded[1] < graded[3]
+    assert ap[1] - ap[2] > graded[1] - graded[2] > 0
+
+
+def test_the_arrows_that_lessons_05_and_06_ask_for():
+    row = [.965, .893, .851, .783], [1, 0, 1, 0]
+    wrong = [numbers_with(*row, 3, place, bins=20)["fast_ap"]["gradient"][2] > 0 for place in (.851, .80, .72, .69)]
+    assert wrong == [False, False, True, False]  # a positive that FastAP pushes away, left of picture 4
+    pushed = lambda place, lam: any(numbers_with(*row, 3, place, lam=lam, margin=0.)["rambo_ap"]["gradient"])
+    assert not pushed(.851, .094) and pushed(.851, .095) and pushed(.827, .15) and not pushed(.825, .15)
+
+
 def test_module_has_the_palette_of_the_figures():
     block = re.search(r"const COLOURS = \{(.*?)\};", _module(), re.S)[1]
     for name, colour in re.findall(r'(\w+): "(#\w+)"', block):
