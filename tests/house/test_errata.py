@@ -15,7 +15,6 @@ CELLS = nbformat.read(BOOK, as_version=4).cells
 TITLE = re.compile(r"(?m)^### (.+)$")
 CHECK = re.compile(r"(?m)^\s*assert (?!True)")
 TEACH = {"03_smooth_ap", "05_blackbox", "07b_hierarchical_loss"}  # j != i, which lambda, max and min
-PENDING = {"08_surrogates"}  # this list only shrinks
 
 
 def entries() -> dict[str, str]:
@@ -63,6 +62,4 @@ def test_the_page_of_the_guides_leads_there():
 def test_lessons_keep_only_what_teaches(path):
     text = "\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown")
     kept = re.findall(r"(?m)^#+ +((?:Erratum|Slip \d+):.+)$", text)
-    assert len(kept) <= (path.stem in TEACH) or path.stem in PENDING, (
-        f"{path.name} keeps {kept}: their place is 22_errata"
-    )
+    assert len(kept) <= (path.stem in TEACH), f"{path.name} keeps {kept}: their place is 22_errata"
