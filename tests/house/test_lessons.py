@@ -180,7 +180,7 @@ RESHAPED = [  # lessons that hold the limits of a lesson: 40 to 70 cells, short 
 ]
 
 
-@pytest.mark.parametrize("name", RESHAPED[:5])
+@pytest.mark.parametrize("name", RESHAPED[:12])
 def test_jupyterlab_folds_the_code_of_figures(name):
     drawing = [c for c in cells_of(ROOT / "nbs" / f"{name}.ipynb") if c.source.startswith(lesson_shape.FIGURE)]
     assert drawing and all(c.metadata.get("jupyter") == {"source_hidden": True} for c in drawing)
