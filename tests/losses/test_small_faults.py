@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from smoothap_nb import StepSettings, fast_ap
-from smoothap_nb.losses import sorters
+from smoothap_nb import ClusterLoss, StepSettings, blackbox_ap, fast_ap
+from smoothap_nb.losses import beyond_ap, counting, sorters
+from smoothap_nb.losses.long_lists import find_positives
 from smoothap_nb.losses.peers import network_ranks, soft_sort_ranks, transport_ranks
 from smoothap_nb.losses.sorters import GENERATORS, train_sorter
 
@@ -91,3 +92,37 @@ def test_settings_of_the_peers_are_named(call, name):
 def test_constants_of_a_step_are_named(name, bad):
     with pytest.raises(ValueError, match=f"^{name} must be"):
         StepSettings(**{name: bad})
+
+
+@pytest.mark.parametrize("dim", [4, 400])
+def test_proxies_begin_within_one_over_the_root_of_their_length(dim):
+    torch.manual_seed(0)
+    proxies = ClusterLoss(50, dim).proxies.detach() * dim**0.5
+    assert proxies.abs().max() <= 1 and proxies.min() < -0.9 and proxies.max() > 0.9 and abs(proxies.mean()) < 0.2
+
+
+def test_no_block_of_competitors_is_larger_than_it_may_be(monkeypatch):
+    monkeypatch.setattr(beyond_ap, "BLOCK", 300)
+    scores = torch.randn(20, 15, generator=torch.Generator().manual_seed(0))
+    positives, sizes = find_positives(torch.arange(15).expand(20, 15) < 4), []
+
+    def step(gaps):
+        sizes.append(gaps.numel())
+        return gaps.sigmoid()
+
+    found = beyond_ap.count_ahead_of_positives(step, scores, positives)
+    assert sizes == [300] * 4
+    torch.testing.assert_close(found, (scores[:, None, :] - scores[:, :4, None]).sigmoid().sum(2))
+
+
+def test_long_lists_on_a_cpu_take_the_compiled_walk(monkeypatch):
+    taken, walk = [], counting.compiled_walk()
+    monkeypatch.setattr(counting, "LONG", 1)
+    monkeypatch.setattr(counting, "compiled_walk", lambda: lambda *given: (taken.append(1), walk(*given)))
+    scores = torch.randn(2, 50, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    blackbox_ap(scores, torch.arange(50).expand(2, 50) < 3).sum().backward()
+    fast, scores.grad = scores.grad, None
+    assert taken
+    monkeypatch.setattr(counting, "LONG", 10**9)
+    blackbox_ap(scores, torch.arange(50).expand(2, 50) < 3).sum().backward()
+    torch.testing.assert_close(scores.grad, fast)
