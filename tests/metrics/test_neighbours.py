@@ -89,3 +89,12 @@ def test_faiss_missing_or_asked_for_nonsense(monkeypatch):
     pytest.importorskip("faiss")
     with pytest.raises(ValueError, match="FAISS does not know the index 'Nonsense'"):
         nearest_neighbours(rows, 2, index="Nonsense")
+
+
+def test_distances_are_euclidean_however_small():
+    rows = torch.randn(30, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 0.1
+    rows[7] = rows[3]  # at distance 0
+    scores, found = nearest_neighbours(rows, 5, distance="euclidean", progress=False)
+    apart = torch.cdist(rows, rows).fill_diagonal_(torch.inf).sort(1)
+    torch.testing.assert_close(-scores, apart.values[:, :5], rtol=1e-9, atol=1e-8)
+    assert found[3, 0] == 7 and found[7, 0] == 3 and scores.max() <= 0
