@@ -235,6 +235,15 @@ def section_of(module: str, name: str) -> tuple[str, str] | None:
     return None
 
 
+def derivation(module: str, name: str) -> tuple[str, str] | None:
+    "`section_of` a name; of one from a plain file, as tools/reference.toml says."
+    said = shown().get(name, {}).get("derived", name)
+    if "#" in said:
+        lesson, _, heading = said.partition("#")
+        return lesson, heading
+    return section_of(next((m for m, names in public_names().items() if said in names), module), said)
+
+
 def formula_and_example(module: str, name: str) -> list[str]:
     "What stands above the docstring: the definition, how to call it, and where it is derived."
     out = []
@@ -243,7 +252,7 @@ def formula_and_example(module: str, name: str) -> list[str]:
         out += ["$$" + facts["formula"] + "$$", ""]
         out += ["```python", *example(name).splitlines(), "```", ""]
         out += [facts["ties"], ""] if "ties" in facts else []
-    found = section_of(module, name)
+    found = derivation(module, name)
     if found and found[1]:
         out += [
             f"Derived in [{lesson_title(ROOT / 'nbs' / found[0])}: "

@@ -187,6 +187,8 @@ def test_every_loss_and_every_metric_of_a_ranking_is_shown():
     losses = {name for module, name in PUBLIC if module.startswith("losses.") and name.endswith("Loss")}
     metrics = {*names["metrics.flat"], "h_ap", "ap_at_level", "ndcg", "asi"}
     assert losses - {"RankingLoss"} <= set(api.shown())
+    for module, name in PUBLIC:
+        assert name not in api.shown() or (found := api.derivation(module, name)) and found[1], f"who derives {name}?"
     assert metrics <= {name for name, facts in api.shown().items() if "ties" in facts}
 
 
