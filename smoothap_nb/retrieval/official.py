@@ -74,12 +74,22 @@ def kept_codebook(path: Path, pictures: Sequence, words: int = 65_536, sample: i
         words: how many.
         sample: features per word that k-means sees; they come from as many pictures as that takes, evenly spaced.
         **settings: of `features_of`.
+
+    Raises:
+        ValueError: a damaged file, or one of another size.
     """
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file, save
 
     path = Path(path)
     if path.is_file():
-        return Codebook(load_file(path)["words"])
+        try:
+            book = Codebook(load_file(path)["words"])
+        except (SafetensorError, KeyError, OSError) as error:
+            raise ValueError(f"{path} is damaged or is no codebook ({error}): delete it to learn one") from None
+        if len(book) != words:
+            raise ValueError(f"{path} holds {len(book)} words, {words} were asked for: name another file")
+        return book
     some = max(1, len(pictures) * settings.get("limit", 700) // (sample * words))
     book = Codebook.learn(features_of(list(pictures)[::some], **settings), words)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +110,12 @@ def sharded_scores(codebook: Codebook, queries: Sequence, gallery: Sequence, fol
 
     Returns:
         (Q, G), as one index would give them.
+
+    Raises:
+        ValueError: an empty gallery.
     """
+    if not len(gallery):
+        raise ValueError("the gallery is empty: there is nothing to rank")
     scores = []
     for start in range(0, len(gallery), shard):
         path = Path(folder) / f"index-{codebook.fingerprint[:12]}-{start:07d}-{shard}.safetensors"

@@ -42,6 +42,9 @@ def test_what_cannot_be_searched(album, tmp_path):
     Image.new("RGB", (50, 50)).save(tmp_path / "only.png")
     with pytest.raises(ValueError, match="no picture in"):
         search_local(album / "0-0.png", tmp_path, progress=False)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="no picture in .*empty"):
+        search_local(album / "0-0.png", tmp_path / "empty", progress=False)
     with pytest.raises(FileNotFoundError):
         search_local(album / "missing.png", album, progress=False)
 

@@ -57,12 +57,26 @@ def test_shards_score_as_one_index(tmp_path):
     assert torch.equal(official.sharded_scores(book, pictures[:2], pictures, tmp_path, shard=2), wanted)  # from files
 
 
+def test_what_cannot_be_ranked_is_named(tmp_path):
+    book, path = Codebook(np.eye(128)[:16]), tmp_path / "book.safetensors"
+    with pytest.raises(ValueError, match="gallery is empty"):
+        official.sharded_scores(book, [made_up(9, 0)], [], tmp_path)
+    path.write_bytes(b"no codebook")
+    with pytest.raises(ValueError, match="damaged or is no codebook"):
+        official.kept_codebook(path, [])
+    path.unlink()
+    with pytest.raises(ValueError, match="take a smaller codebook"):
+        official.kept_codebook(path, [], 16)
+
+
 def test_a_set_is_ranked_from_the_disk(album, tmp_path):
     truth = [{"easy": [0], "hard": [], "junk": [], "bbx": [0, 0, 200, 160]}]
     data = Revisited("tiny", ImageList(album.folder, album.names[:5]), ImageList(album.folder, album.names[:1]), truth)
     book = official.kept_codebook(tmp_path / "book.safetensors", album, words=16, sample=10)
     again = official.kept_codebook(tmp_path / "book.safetensors", [], words=16)
     assert again.fingerprint == book.fingerprint and len(book) == 16
+    with pytest.raises(ValueError, match="holds 16 words"):
+        official.kept_codebook(tmp_path / "book.safetensors", [], words=32)
     result = official.rank_local(data, book, tmp_path, album[5:])
     assert set(result) == {"rSIFT-ASMK*", "rSIFT-ASMK* + SP"}
     assert all(row["easy"]["mAP"] == 1 for row in result.values())

@@ -65,6 +65,19 @@ def test_stored_results_say_where_they_come_from():
         assert 25 <= town["local"]["rSIFT-ASMK*"]["with distractors"]["hard"]["mAP"] <= 50  # hard, and not hopeless
 
 
+def test_a_town_of_the_full_size_has_the_order_of_the_small_ones():
+    stored = json.loads(STORED.with_name("town-full.json").read_text(encoding="utf-8"))
+    assert stored["counts"]["landmarks"] == 70 and "validation town of size small" in stored["settings_from"]
+    rows = stored["towns"]["0"]["local"]
+    medium = {name: row["with distractors"]["medium"]["mAP"] for name, row in rows.items()}
+    assert medium["rSIFT-ASMK*"] > medium["rSIFT-SMK*"] > medium["rSIFT-VLAD"]
+    assert medium["rSIFT-ASMK* + SP"] > medium["rSIFT-ASMK*"]
+    assert 25 <= rows["rSIFT-ASMK*"]["with distractors"]["hard"]["mAP"] <= 50
+    for row in rows.values():
+        assert row["alone"]["hard"]["mAP"] < row["alone"]["medium"]["mAP"]
+        assert row["with distractors"]["medium"]["mAP"] < row["alone"]["medium"]["mAP"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # it draws a town, and measures a dozen systems on it
 def test_the_order_of_methods_on_another_town(tmp_path):
