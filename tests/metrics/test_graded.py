@@ -1,6 +1,7 @@
 """Graded metrics over a tree of labels: against naive definitions, their identities and their edges."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -352,3 +353,13 @@ def test_cuda_measures_the_same(dtype):
         same(h_ap(scores.cuda(), relevance.cuda(), ties).cpu(), h_ap(scores, relevance, ties), 1e-6)
         same(ndcg(scores.cuda(), levels.cuda(), ties).cpu(), ndcg(scores, levels, ties), 1e-6)
         same(asi(scores.cuda(), levels.cuda(), ties).cpu(), asi(scores, levels, ties), 1e-6)
+
+
+def test_relevance_may_lie_in_memory_in_any_order():
+    "No warning of torch's about it, and the same numbers."
+    scores, levels, worth = (torch.rand(6, 4, generator=torch.Generator().manual_seed(n)) for n in range(3))
+    values = torch.where(levels > 0.5, worth, 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        turned = h_ap(scores.T.contiguous().T, values.T.contiguous().T)
+    torch.testing.assert_close(turned, h_ap(scores, values), equal_nan=True)
