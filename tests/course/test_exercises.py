@@ -10,6 +10,7 @@ import shutil
 import struct
 import subprocess
 from fractions import Fraction
+from types import SimpleNamespace
 
 import cells
 import honesty
@@ -228,6 +229,21 @@ def test_a_name_that_an_earlier_cell_imports_is_known_in_a_later_one():
     cells = [{"cell_type": "code", "source": source} for source in (first, second)]
     assert honesty.look_at(cells, set()) == "cell 1 replaces tools._difference (not run)"
     assert honesty.held(second, honesty.names_of(first)) and not honesty.held(second)
+
+
+def test_a_task_that_passes_what_is_shown_alone_is_named():
+    import course
+
+    def grade(name, score, kind="code"):
+        return SimpleNamespace(auto_score=score, max_score=1, cell=SimpleNamespace(name=name, cell_type=kind))
+
+    grades = [
+        *(grade("test_hard_coded", 1), grade("test_hard_coded_edge", 1), grade("test_hard_coded_more", 0)),
+        *(grade("test_half", 1), grade("test_half_edge", 0), grade("test_half_more", 0), grade("test_alone", 1)),
+        *(grade("test_right", 1), grade("test_right_more", 1), grade("what_if", None, "markdown")),
+    ]
+    marks = SimpleNamespace(notebooks=[SimpleNamespace(grades=grades)])
+    assert course.shown_alone(marks) == ["hard_coded passes what is shown and nothing on handing in"]
 
 
 def test_every_reference_solution_and_kept_answer_is_honest(root):
