@@ -115,9 +115,16 @@ def to_rgb(image):
 
     Returns:
         `PIL.Image.Image` of mode RGB.
+
+    Raises:
+        TypeError, ValueError: no PIL picture, or one without a pixel.
     """
     from PIL import Image, ImageOps
 
+    if not isinstance(image, Image.Image):
+        raise TypeError(f"image must be a PIL picture, got {type(image).__name__}")
+    if 0 in image.size:
+        raise ValueError(f"image has no pixels: it is {image.width} x {image.height}")
     image.load()
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I") or image.mode == "F":

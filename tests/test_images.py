@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
+from smoothap_nb import ImageTransform, PhotoTransform
 from smoothap_nb import images
 from smoothap_nb.images import FORMATS, PhotoError, format_of, open_rgb, readable, to_rgb, unreadable, walk_pictures
 
@@ -220,7 +221,7 @@ def test_greys_without_a_range():
 def test_search_training_and_evaluation_see_the_same_pixels(tmp_path, mode):
     import torch
 
-    from smoothap_nb import ImageSet, ImageTransform, PhotoTransform
+    from smoothap_nb import ImageSet
     from smoothap_nb.retrieval.folders import open_picture
 
     picture = IN_MODES[mode][0]
@@ -310,3 +311,10 @@ def test_large_pictures_are_read_in_silence_and_too_large_ones_are_named(tmp_pat
     with pytest.raises(PhotoError, match="poster.png cannot be read: it has more than 178 million pixels.*shrink it"):
         open_rgb(tmp_path / "poster.png")
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("transform", [PhotoTransform(8), ImageTransform(8), ImageTransform(8, gray=True)])
+def test_a_transform_of_nothing_is_refused(transform):
+    for nothing, error in ((None, TypeError), (np.zeros((4, 4, 3)), TypeError), (Image.new("RGB", (0, 5)), ValueError)):
+        with pytest.raises(error, match="^image (must be a PIL picture|has no pixels)"):
+            transform(nothing)
