@@ -1,5 +1,6 @@
 "Small faults that the other tests of the losses did not notice: bounds, schedules, draws, and refusals of parts."
 
+import inspect
 import math
 
 import pytest
@@ -8,6 +9,7 @@ from torch import nn
 
 from smoothap_nb import ClusterLoss, StepSettings, blackbox_ap, fast_ap
 from smoothap_nb.losses import beyond_ap, counting, sorters
+from smoothap_nb.losses.contrast import hardest_triplet
 from smoothap_nb.losses.long_lists import find_positives
 from smoothap_nb.losses.peers import network_ranks, soft_sort_ranks, transport_ranks
 from smoothap_nb.losses.sorters import GENERATORS, train_sorter
@@ -126,3 +128,8 @@ def test_long_lists_on_a_cpu_take_the_compiled_walk(monkeypatch):
     monkeypatch.setattr(counting, "LONG", 10**9)
     blackbox_ap(scores, torch.arange(50).expand(2, 50) < 3).sum().backward()
     torch.testing.assert_close(scores.grad, fast)
+
+
+def test_defaults_of_parts_that_are_not_public():
+    assert inspect.signature(hardest_triplet).parameters["margin"].default == 0.2
+    assert [step for step, _ in train_sorter(Guess(), lengths=(1, 1), batch=2, steps=2)] == [1, 2]  # the shortest lists
