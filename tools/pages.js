@@ -65,7 +65,7 @@
     const all = lower(question).split(/\s+/).map((word) => word.replace(/^["'?!.,:;]+|["'?!.,:;]+$/g, "")).filter(Boolean);
     const large = all.filter((word) => !LITTLE.has(word)), words = [...new Set(large.length ? large : all)];
     const pairs = all.slice(1).map((word, i) => [all[i], word]).filter((pair) => pair.some((word) => words.includes(word))).map((pair) => pair.join(" "));
-    const term = (text, weight) => ({ text, weight, at: new RegExp(`(?<![a-z0-9])${escaped(text)}`) });
+    const term = (text, weight) => ({ weight, begun: new RegExp(`(?<![a-z0-9])${escaped(text)}`), whole: new RegExp(`(?<![a-z0-9])${escaped(text)}(?![a-z0-9])`) });
     return { words, terms: [...words.map((word) => term(word, 1)), ...pairs.map((pair) => term(pair, 0.5))] };
   };
   const marked = (text, words) => {
@@ -78,16 +78,17 @@
     const { words, terms } = asked(field.value);
     found.hidden = !words.length || !pages;
     if (found.hidden) return;
-    // A rare word says more than a common one; in a heading it says most.
-    const worth = (hit, term) => term.at.test(hit.head) ? 4 : term.at.test(hit.page) ? 2 : term.at.test(hit.text) ? 1 : 0;
+    // A rare word says more than a common one, a whole one more than a beginning; in a heading it says most.
+    const there = (text, term) => term.whole.test(text) ? 1 : term.begun.test(text) ? 0.75 : 0;
+    const worth = (hit, term) => Math.max(4 * there(hit.head, term), 2 * there(hit.page, term), there(hit.text, term));
     for (const hit of pages) hit.worths = terms.map((term) => worth(hit, term));
     const rarity = terms.map((term, k) => term.weight * Math.log(1 + pages.length / (1 + pages.filter((hit) => hit.worths[k]).length)));
     const total = words.reduce((sum, _, k) => sum + rarity[k], 0);
     const hits = [];
     for (const { entry, head, worths } of pages) {
-      const there = words.reduce((sum, _, k) => sum + (worths[k] ? rarity[k] : 0), 0) / total;
-      if (there < 0.5) continue;
-      const score = worths.reduce((sum, value, k) => sum + value * rarity[k], 0) * there * there;
+      const share = words.reduce((sum, _, k) => sum + (worths[k] ? rarity[k] : 0), 0) / total;
+      if (share < 0.5) continue;
+      const score = worths.reduce((sum, value, k) => sum + value * rarity[k], 0) * share * share;
       hits.push([score * (/^(Reference|Course|The project)$/.test(entry.part) && head !== words.join(" ") ? 0.6 : 1), entry]);
     }
     hits.sort((a, b) => b[0] - a[0]);

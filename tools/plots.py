@@ -90,6 +90,7 @@ def contenders(names: list[str]) -> dict[str, dict]:
     known = {
         "raw pixels": "exact",
         "untrained": "negative",
+        "start": "fast_ap",
         "trained": "smooth_ap",
         "product": "exact",
         "cubic": "negative",

@@ -89,14 +89,7 @@ def load_town(size: str = "full", seed: int = 0, root=None, workers: int | None 
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed must be a whole number from 0 on, got {seed!r}")
     folder = data_root(root) / "town" / f"{size}-{seed}-v{DRAWING}"
-    if not (folder / "town.json").is_file():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as unfinished:
-            draw_town(unfinished, SIZES[size], seed, workers, progress)
-            (folder / "town.json").unlink(missing_ok=True)
-            shutil.rmtree(folder, ignore_errors=True)  # what a deleted file left of an older drawing
-            os.rename(unfinished, folder)
-            os.mkdir(unfinished)  # the context wants something to clear away
+    draw_once(folder, SIZES[size], seed, workers, progress)
     content = json.loads((folder / "town.json").read_text(encoding="utf-8"))
     codebook = load_distractors(folder, "town-codebook")
     labels = torch.tensor([content["records"][Path(name).stem]["house"] for name in codebook.names])
@@ -104,6 +97,18 @@ def load_town(size: str = "full", seed: int = 0, root=None, workers: int | None 
         load_revisited(folder, "town"), load_distractors(folder, "town-distractors"), codebook, labels,
         content["records"], folder,
     )
+
+
+def draw_once(folder: Path, size: TownSize, seed: int, workers: int | None = None, progress: bool = False) -> None:
+    "`draw_town`, unless the folder holds a town already; the folder appears whole or not at all."
+    if (folder / "town.json").is_file():
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as unfinished:
+        draw_town(unfinished, size, seed, workers, progress)
+        shutil.rmtree(folder, ignore_errors=True)  # what a deleted file left of an older drawing
+        os.rename(unfinished, folder)
+        os.mkdir(unfinished)  # the context wants something to clear away
 
 
 def draw_town(folder, size: TownSize, seed: int = 0, workers: int | None = None, progress: bool = False) -> Path:

@@ -202,7 +202,7 @@ def diffuse(similarities: Tensor, queries: Tensor, k: int = 50, alpha: float = 0
         gamma: a similarity s becomes an affinity max(s, 0) ** gamma, > 0.
 
     Returns:
-        (Q, G) scores, float32.
+        (Q, G) scores, float32, on the device of `queries`; scipy computes them on the CPU.
 
     Raises:
         ImportError: scipy is missing; the message names the extra.
@@ -219,6 +219,7 @@ def diffuse(similarities: Tensor, queries: Tensor, k: int = 50, alpha: float = 0
     if not 0 <= check_number("alpha", alpha) < 1:
         raise ValueError(f"alpha must lie in [0, 1), got {alpha}")
     k, gamma = min(check_count("k", k), G - 1), check_positive("gamma", gamma)
+    device, (similarities, queries) = queries.device, (t.detach().cpu() for t in (similarities, queries))
     best = similarities.double().clone().fill_diagonal_(-math.inf).topk(k, dim=1)
     near = torch.zeros(G, G, dtype=torch.float64).scatter_(1, best.indices, best.values.clamp(min=0) ** gamma)
     near = torch.minimum(near, near.T).numpy()                          # mutual neighbours alone
@@ -227,4 +228,4 @@ def diffuse(similarities: Tensor, queries: Tensor, k: int = 50, alpha: float = 0
     first = queries.double().topk(k, dim=1)
     start = torch.zeros_like(queries, dtype=torch.float64)
     start.scatter_(1, first.indices, first.values.clamp(min=0) ** gamma)
-    return torch.from_numpy(np.stack([cg(system, y, rtol=1e-6)[0] for y in start.numpy()])).float()
+    return torch.from_numpy(np.stack([cg(system, y, rtol=1e-6)[0] for y in start.numpy()])).float().to(device)

@@ -1,20 +1,25 @@
-"""A network for Town: a ResNet-18 trained with Smooth-AP on the houses of the codebook, and its descriptors, pooled in
-all the ways of lesson 16.
+"""A network for Town: a small ResNet that learns houses of towns that nobody judges, and its descriptors, pooled in all
+the ways of lesson 16.
 
-From random weights, 80 steps on the 60 codebook pictures of a "small" town teach it next to nothing: on the validation
-town every pooling stayed below 6 mAP on Medium, where VLAD reaches 60. So `docs/results/town.json` holds no global
-rows; more codebook houses, more steps, or weights that know photographs are what it wants.
+It sees houses of `TOWNS`, eight views each, first as classes (a softmax over cosines), then by Smooth-AP. It is trained
+once for all towns, as the published networks are trained once for Oxford and Paris; whitening is learnt on each town's
+own codebook houses.
 """
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from smoothap_nb.data.revisited_files import read_image
-from smoothap_nb.data.town import Town
+from smoothap_nb.data.revisited_files import load_distractors, read_image
+from smoothap_nb.data.town import DRAWING, Town, TownSize, draw_once
+from smoothap_nb.data.town_streets import WIDE
+from smoothap_nb.files import data_root, write_atomic
 from smoothap_nb.losses.smooth import SmoothAPLoss
 from smoothap_nb.retrieval.descriptors import (
     crow_pool,
@@ -28,95 +33,194 @@ from smoothap_nb.retrieval.descriptors import (
 from smoothap_nb.retrieval.local import diffuse
 from smoothap_nb.retrieval.netvlad import NetVLAD
 
-__all__ = ["POOLINGS", "train_backbone", "town_descriptors", "global_scores"]
+__all__ = ["POOLINGS", "training_houses", "train_backbone", "kept_backbone", "train_netvlad", "town_descriptors",
+           "global_scores", "whiten"]
 
 POOLINGS = {"MAC": mac_pool, "SPoC": spoc_pool, "CroW": crow_pool, "R-MAC": rmac_pool, "GeM": gem_pool}
-SIDE = 160  # pixels of a picture's longer side, as the network sees it
-_CROP = 112
+TOWNS = (300, 301, 302, 303)  # seeds
+HOUSES = TownSize(0, 0, 50, 8, 0, 0)  # of each
+SIDE = 128  # pixels of a picture's longer side, as the network sees it
+VERSION = 1  # goes up when training changes
+_CROP = 64
 
 
-def train_backbone(town: Town, seed: int = 0, steps: int = 80, houses: int = 10) -> nn.Module:
-    """A ResNet-18 without its pooling, from random weights, trained with GeM and Smooth-AP (tau 0.02).
-
-    Args:
-        town: its codebook pictures are the training set.
-        seed: of weights, batches and crops.
-        steps: of AdamW at 1e-3, falling to 0 along a cosine.
-        houses: in a batch, three pictures of each.
+def training_houses(root=None, towns=TOWNS, houses: TownSize = HOUSES) -> tuple[Tensor, Tensor, Tensor]:
+    """Houses that are in no judged town, drawn at the first call.
 
     Returns:
-        (B, 3, h, w) in [0, 1] to (B, 512, h / 32, w / 32), in evaluation mode.
+        pictures (N, 3, SIDE, SIDE) in [0, 1], black where a picture is not square, boxes (N, 4) of the houses in their
+        pixels, and (N,) which house.
     """
-    from torchvision.models import resnet18
+    pictures, boxes, labels = [], [], []
+    for seed in towns:
+        folder = data_root(root) / "town" / f"training-{houses.distractors}x{houses.distractor_views}-{seed}-v{DRAWING}"
+        draw_once(folder, houses, seed)
+        records = json.loads((folder / "town.json").read_text(encoding="utf-8"))["records"]
+        for path in load_distractors(folder, "town-distractors"):
+            picture, record = read_image(path, size=SIDE), records[Path(path).stem]
+            pictures.append(F.pad(picture, (0, SIDE - picture.shape[2], 0, SIDE - picture.shape[1])))
+            boxes.append([v * SIDE / max(WIDE) for v in record["box"]])
+            labels.append(record["house"] + houses.distractors * towns.index(seed))
+    return torch.stack(pictures), torch.tensor(boxes), torch.tensor(labels)
 
+
+def _views(pictures: Tensor, boxes: Tensor, chance: torch.Generator | None) -> Tensor:
+    """Houses cut out, (B, 3, 64, 64).
+
+    With `chance` at other sizes, a little aside, in another light.
+    """
+    draw = lambda *shape: torch.rand(shape, generator=chance) if chance else torch.full(shape, 0.5)  # noqa: E731
+    low, high = boxes[:, :2], boxes[:, 2:]
+    sides = (high - low).amax(1, keepdim=True)
+    middle = (low + high) / 2 + 0.3 * sides * (draw(len(boxes), 2) - 0.5)
+    half = sides / 2 * (0.7 + 0.6 * draw(len(boxes), 1))
+    steps = (torch.arange(_CROP) + 0.5) / _CROP * 2 - 1
+    x, y = (middle[:, i : i + 1] + half * steps for i in (0, 1))
+    grid = torch.stack([x[:, None].expand(-1, _CROP, -1), y[:, :, None].expand(-1, -1, _CROP)], 3)
+    views = F.grid_sample(pictures, grid * 2 / SIDE - 1, padding_mode="border", align_corners=False)
+    light = (0.75 + 0.5 * draw(len(boxes), 1, 1, 1)) * (0.95 + 0.1 * draw(len(boxes), 3, 1, 1))
+    return (views * light).clamp(0, 1)
+
+
+def _small_resnet() -> nn.Module:
+    "A ResNet with one block for each of three widths: (B, 3, h, w) in [0, 1] to (B, 128, h / 16, w / 16)."
+    from torchvision.models.resnet import BasicBlock
+    from torchvision.transforms import Normalize
+
+    def block(inside: int, outside: int) -> nn.Module:
+        down = nn.Sequential(nn.Conv2d(inside, outside, 1, 2, bias=False), nn.BatchNorm2d(outside))
+        return BasicBlock(inside, outside, 2, down)
+
+    stem = nn.Conv2d(3, 32, 7, 2, 3, bias=False), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+    return nn.Sequential(Normalize([0.5] * 3, [0.25] * 3), *stem, BasicBlock(32, 32), block(32, 64), block(64, 128))
+
+
+def train_backbone(pictures: Tensor, boxes: Tensor, labels: Tensor, seed: int = 0, epochs: int = 30, steps: int = 100,
+                   tell=None) -> nn.Module:
+    """The small ResNet, from random weights, with GeM: first houses as classes, then Smooth-AP (tau 0.05).
+
+    Args:
+        pictures, boxes, labels: of `training_houses`.
+        seed: of weights, batches and crops.
+        epochs: of the softmax over cosines, batches of 64, AdamW at 3e-3 that warms up and falls to 0.
+        steps: of Smooth-AP, 16 houses with 4 pictures each, at 5e-4 falling to 0.
+        tell: receives a line now and then.
+
+    Returns:
+        (B, 3, h, w) in [0, 1] to (B, 128, h / 16, w / 16), in evaluation mode.
+    """
     torch.manual_seed(seed)
-    chance = torch.Generator().manual_seed(seed)
-    pictures = [read_image(path, size=SIDE) for path in town.codebook]
-    members = [(town.codebook_labels == h).nonzero()[:, 0].tolist() for h in town.codebook_labels.unique()]
-    network = nn.Sequential(*list(resnet18(weights=None).children())[:-2])
-    optimizer, loss = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=1e-4), SmoothAPLoss(tau=0.02)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    network.train()
-    for _ in range(steps):
-        batch = torch.randperm(len(members), generator=chance)[:houses].tolist()
-        rows = [i for h in batch for i in members[h]]
-        views = torch.stack([_crop(pictures[i], chance) for i in rows])
-        value = loss(F.normalize(gem_pool(network(views)), dim=1), town.codebook_labels[rows])
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
-        schedule.step()
+    chance, tell = torch.Generator().manual_seed(seed), tell or (lambda line: None)
+    network, houses = _small_resnet().train(), int(labels.max()) + 1
+    classes, neck = nn.Parameter(torch.randn(houses, 128)), nn.BatchNorm1d(128, affine=False)
+
+    def describe(rows):
+        return F.normalize(neck(gem_pool(network(_views(pictures[rows], boxes[rows], chance)))), dim=1)
+
+    optimizer, per_epoch = torch.optim.AdamW([*network.parameters(), classes], weight_decay=5e-3), len(labels) // 64
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=max(1, epochs * per_epoch))
+    for epoch in range(epochs):
+        order, right = torch.randperm(len(labels), generator=chance), 0
+        for rows in order[: per_epoch * 64].view(-1, 64):
+            cosines = describe(rows) @ F.normalize(classes, dim=1).T
+            _step(optimizer, schedule, F.cross_entropy(16 * cosines, labels[rows]))
+            right += (cosines.argmax(1) == labels[rows]).sum().item()
+        tell(f"epoch {epoch}: {right / max(1, 64 * per_epoch):.0%} of the views named")
+    members = [(labels == h).nonzero()[:, 0] for h in range(houses)]
+    optimizer, loss = torch.optim.AdamW(network.parameters(), lr=5e-4, weight_decay=5e-3), SmoothAPLoss(tau=0.05)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps))
+    for step in range(steps):
+        rows = _some(members, chance)
+        value = loss(describe(rows), labels[rows])
+        _step(optimizer, schedule, value)
+        if step % 20 == 0:
+            tell(f"step {step}: Smooth-AP loss {value.item():.3f}")
     return network.eval()
 
 
-def _crop(picture: Tensor, chance: torch.Generator) -> Tensor:
-    "A random part of a picture at another size and in another light, (3, 112, 112)."
-    draw = lambda low, high: low + (high - low) * float(torch.rand(1, generator=chance))  # noqa: E731
-    h, w = picture.shape[1:]
-    side = draw(0.6, 1.0) * min(h, w)
-    top, left = draw(0, h - side), draw(0, w - side)
-    part = picture[:, int(top) : int(top + side) + 1, int(left) : int(left + side) + 1]
-    part = F.interpolate(part[None], size=(_CROP, _CROP), mode="bilinear", align_corners=False)[0]
-    tint = 1 + 0.1 * torch.randn(3, 1, 1, generator=chance)
-    return (part * tint * draw(0.6, 1.3)).clamp(0, 1) ** draw(0.8, 1.25)
+def _some(members: list[Tensor], chance: torch.Generator) -> Tensor:
+    "Rows of 16 houses, four pictures of each."
+    houses = torch.randperm(len(members), generator=chance)[:16].tolist()
+    return torch.cat([members[h][torch.randperm(len(members[h]), generator=chance)[:4]] for h in houses])
 
 
-def _netvlad(network: nn.Module, pictures: list[Tensor], seed: int) -> NetVLAD:
-    "NetVLAD with words from k-means on the training pictures' columns, not trained further."
+def _step(optimizer, schedule, value: Tensor) -> None:
+    optimizer.zero_grad()
+    value.backward()
+    optimizer.step()
+    schedule.step()
+
+
+def kept_backbone(root=None, tell=None) -> nn.Module:
+    "The network of `train_backbone` on `training_houses`, trained at the first call and kept beside the towns."
+    from safetensors.torch import load_file, save
+
+    path = data_root(root) / "town" / f"network-{VERSION}-v{DRAWING}.safetensors"
+    if not path.is_file():
+        network = train_backbone(*training_houses(root), tell=tell)
+        write_atomic(path, save({k: v.contiguous() for k, v in network.state_dict().items()}))
+    network = _small_resnet()
+    network.load_state_dict(load_file(path))
+    return network.eval()
+
+
+def train_netvlad(columns: Tensor, labels: Tensor, seed: int = 0, steps: int = 60) -> NetVLAD:
+    """NetVLAD with 16 words over maps that stay as they are: k-means, then Smooth-AP.
+
+    Args:
+        columns: (N, C, h, w) maps of the training pictures.
+        labels: (N,), which house.
+        seed: of k-means and batches.
+        steps: 16 houses with 4 pictures each, AdamW at 1e-3.
+    """
     import faiss
 
-    with torch.no_grad():
-        columns = torch.cat([F.normalize(network(p[None]), dim=1)[0].flatten(1).T for p in pictures])
-    means = faiss.Kmeans(columns.shape[1], 16, niter=20, seed=seed, min_points_per_centroid=1)
-    means.train(columns.numpy())
+    rows = F.normalize(columns, dim=1).transpose(1, -1).reshape(-1, columns.shape[1])
+    means = faiss.Kmeans(rows.shape[1], 16, niter=20, seed=seed)
+    means.train(rows[:: max(1, len(rows) // 20_000)].contiguous().numpy())
     torch.manual_seed(seed)
-    return NetVLAD(columns.shape[1], 16).start_from(torch.from_numpy(np.array(means.centroids)))
+    head = NetVLAD(columns.shape[1], 16).start_from(torch.from_numpy(np.array(means.centroids)))
+    chance = torch.Generator().manual_seed(seed)
+    members = [(labels == h).nonzero()[:, 0] for h in range(int(labels.max()) + 1)]
+    optimizer, loss = torch.optim.AdamW(head.parameters(), lr=1e-3), SmoothAPLoss(tau=0.05)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps))
+    for _ in range(steps):
+        batch = _some(members, chance)
+        _step(optimizer, schedule, loss(head(columns[batch]), labels[batch]))
+    return head.eval()
 
 
-def town_descriptors(town: Town, seed: int = 0, steps: int = 80) -> dict[str, dict[str, Tensor]]:
-    """Train, and describe queries, gallery (distractors behind it) and training pictures in every way of pooling.
+def town_descriptors(town: Town, root=None, tell=None) -> dict[str, dict[str, Tensor]]:
+    """Queries, gallery (distractors behind it) and codebook pictures in every way of pooling, and two floors: the
+    pixels themselves, and the network before training.
 
     Returns:
-        {method: {"queries", "gallery", "codebook": (N, D) of length 1}}; "GeM, whitened" is PCA-whitened on the
-        training pictures.
+        {method: {"queries", "gallery", "codebook": (N, D) of length 1}}.
     """
-    network = train_backbone(town, seed, steps)
+    network = kept_backbone(root, tell)
+    pictures, boxes, labels = training_houses(root)
+    with torch.no_grad():
+        learnt = torch.cat([network(_views(p, b, None)) for p, b in zip(pictures.split(100), boxes.split(100))])
     lists = {
         "queries": [town.data.query_image(q, size=SIDE) for q in range(len(town.gnd))],
         "gallery": [read_image(p, size=SIDE) for p in [*town.data.gallery, *town.distractors]],
         "codebook": [read_image(p, size=SIDE) for p in town.codebook],
     }
-    pools = POOLINGS | {"NetVLAD, not trained": _netvlad(network, lists["codebook"], seed)}
-    maps = {name: _maps(network, pictures) for name, pictures in lists.items()}
-    out = {}
-    with torch.no_grad():
-        for method, pool in pools.items():
-            out[method] = {
-                name: torch.cat([F.normalize(pool(m), dim=1) for m in found]) for name, found in maps.items()
-            }
-    whitening = learn_whitening(out["GeM"]["codebook"], dimensions=min(32, len(town.codebook) - 1))
-    out["GeM, whitened"] = {name: whitening(rows) for name, rows in out["GeM"].items()}
+    maps = {name: _maps(network, some) for name, some in lists.items()}
+    torch.manual_seed(0)
+    floor = _small_resnet().eval()
+    out = {
+        "pixels, 12 x 12": {name: torch.stack([_pixels(p) for p in some]) for name, some in lists.items()},
+        "GeM, not trained": {n: _pooled(gem_pool, _maps(floor, some)) for n, some in lists.items()},
+    }
+    for method, pool in (POOLINGS | {"NetVLAD": train_netvlad(learnt, labels)}).items():
+        out[method] = {name: _pooled(pool, found) for name, found in maps.items()}
     return out
+
+
+def _pixels(picture: Tensor) -> Tensor:
+    small = F.interpolate(picture[None], size=(12, 12), mode="area")[0]
+    return F.normalize((small - small.mean()).flatten(), dim=0)
 
 
 @torch.no_grad()
@@ -124,11 +228,16 @@ def _maps(network: nn.Module, pictures: list[Tensor]) -> list[Tensor]:
     return [network(p[None]) for p in pictures]
 
 
+@torch.no_grad()
+def _pooled(pool, maps: list[Tensor]) -> Tensor:
+    return torch.cat([F.normalize(pool(m), dim=1) for m in maps])
+
+
 def global_scores(described: dict, stop: int | None, settings: dict) -> dict[str, Tensor]:
     """Scores (Q, G) of every pooling, and of the whitened GeM with expansion and diffusion.
 
     Args:
-        described: what `town_descriptors` gives.
+        described: what `town_descriptors` gives, and "GeM, whitened".
         stop: pictures of the gallery that count; all when None.
         settings: "alpha" (pictures, exponent) and "diffusion" (k, alpha, gamma).
     """
@@ -138,3 +247,9 @@ def global_scores(described: dict, stop: int | None, settings: dict) -> dict[str
     out["GeM, whitened + αQE"] = expanded @ gallery.T
     out["GeM, whitened + diffusion"] = diffuse(gallery @ gallery.T, queries @ gallery.T, *settings["diffusion"])
     return out
+
+
+def whiten(described: dict[str, Tensor], dimensions: int) -> dict[str, Tensor]:
+    "Descriptors of one method, PCA-whitened on the town's codebook pictures."
+    whitening = learn_whitening(described["codebook"], dimensions=min(dimensions, len(described["codebook"]) - 1))
+    return {name: whitening(rows) for name, rows in described.items()}

@@ -1,8 +1,8 @@
 """Systems on Town: the local and global methods that the revisited protocol was made to compare, in one table.
 
-    python -m smoothap_nb.retrieval.town_study --size small           what is missing of the study, into
+    python -m smoothap_nb.retrieval.town_study                        what is missing of the study, into
                                                                       docs/results/town.json
-    python -m smoothap_nb.retrieval.town_study --part all             with a network (see `town_network`)
+    python -m smoothap_nb.retrieval.town_study --part network         the learned descriptors alone
     python -m smoothap_nb.retrieval.town_study --seeds 0 --size mini --out /tmp/try.json
 
 Settings are chosen on a town of their own (seed `VALIDATION`), by Medium mAP with distractors, and never again. Each
@@ -25,16 +25,17 @@ from torch import Tensor
 from smoothap_nb.checks import check_choice
 from smoothap_nb.data.town import DRAWING, SIZES, Town, load_town
 from smoothap_nb.files import data_root, write_atomic
-from smoothap_nb.metrics.revisited import evaluate_revisited
+from smoothap_nb.metrics.revisited import distractor_scores, evaluate_revisited
 from smoothap_nb.retrieval.asmk import ASMKIndex
 from smoothap_nb.retrieval.descriptors import Whitening, query_expansion
 from smoothap_nb.retrieval.features import Codebook, LocalFeatures, features_of
 from smoothap_nb.retrieval.local import diffuse, hamming_query_expansion, rerank, verify_top, vlad
 
-__all__ = ["GRIDS", "VALIDATION", "local_rows", "main", "run_study"]
+__all__ = ["GRIDS", "PARTS", "VALIDATION", "local_rows", "main", "run_study"]
 
 RESULTS = Path("docs/results/town.json")
 VALIDATION = 100
+PARTS = ("local", "network", "mining")
 # what is tried on the validation town; the first of each is what the revisited paper names, where it names one
 GRIDS = {
     "words": (4096, 1024),
@@ -44,6 +45,7 @@ GRIDS = {
     "average": (10, 5, 3, 2),  # pictures of average query expansion
     "alpha": ((50, 3.0), (10, 3.0), (5, 3.0), (3, 3.0)),  # pictures and exponent of alpha query expansion
     "diffusion": ((50, 0.99, 3.0), (20, 0.9, 3.0), (20, 0.5, 3.0), (10, 0.5, 3.0), (10, 0.9, 1.0), (10, 0.5, 1.0)),
+    "dimensions": (64, 32, 128),  # of the whitened GeM
     "mix": (0.5, 0.3, 0.7, 0.85),  # share of the local scores where both are added
 }
 
@@ -180,17 +182,17 @@ def local_rows(pack: Pack, settings: dict, seed: int = 0) -> dict[str, dict]:
     return out
 
 
-def network_part(pack: Pack, settings: dict | None, local: dict, seed: int) -> tuple[dict, dict]:
+def network_part(pack: Pack, settings: dict | None, local: dict, root=None) -> tuple[dict, dict]:
     "Rows of the global methods, and their settings: chosen here where none are given."
-    from smoothap_nb.retrieval.town_network import global_scores, town_descriptors
+    from smoothap_nb.retrieval.town_network import global_scores, town_descriptors, whiten
 
-    described = town_descriptors(pack.town, seed)
+    described = town_descriptors(pack.town, root, print)
     book = Codebook.learn(pack.codebook, local["words"]["value"], seed=0)
     asmk = ASMKIndex(book).add(pack.gallery).search(pack.queries)
     if settings is None:
-        settings = {}
-        best = described["GeM, whitened"]
-        queries, gallery = best["queries"], best["gallery"]
+        gem = lambda d: whiten(described["GeM"], d)  # noqa: E731
+        settings = {"dimensions": chosen("dimensions", lambda d: medium(gem(d)["queries"] @ gem(d)["gallery"].T, pack))}
+        queries, gallery = (gem(settings["dimensions"]["value"])[k] for k in ("queries", "gallery"))
         own, first = gallery @ gallery.T, queries @ gallery.T
         settings["alpha"] = chosen(
             "alpha", lambda s: medium(query_expansion(queries, gallery, *s) @ gallery.T, pack)
@@ -198,6 +200,7 @@ def network_part(pack: Pack, settings: dict | None, local: dict, seed: int) -> t
         settings["diffusion"] = chosen("diffusion", lambda s: medium(diffuse(own, first, *s), pack))
         settings["mix"] = chosen("mix", lambda w: medium(mixed(asmk, first, w), pack))
     value = {k: v["value"] for k, v in settings.items()}
+    described["GeM, whitened"] = whiten(described["GeM"], value["dimensions"])
     n, out = len(pack.town.data.gallery), {}
     for crowd in (False, True):
         stop = None if crowd else n
@@ -210,28 +213,48 @@ def network_part(pack: Pack, settings: dict | None, local: dict, seed: int) -> t
     return out, settings
 
 
+def mining_part(pack: Pack, settings: dict, seed: int = 0) -> dict[str, dict]:
+    """The procedure by which the paper chose its million, on Town's distractors.
+
+    The quarter that disturbs VLAD and SMK* most, against any quarter and all of them; ASMK* took no part in the choice.
+    """
+    n, value = len(pack.town.data.gallery), {k: v["value"] for k, v in settings.items()}
+    book, v = Codebook.learn(pack.codebook, value["words"], seed=seed), _vlads(pack, value["vlad_words"], seed)
+    scores = {"rSIFT-VLAD": v["queries"] @ v["gallery"].T}
+    for kernel in ("smk", "asmk"):
+        scores[f"rSIFT-{kernel.upper()}*"] = ASMKIndex(book, kernel).add(pack.gallery).search(pack.queries)
+    nuisance = sum(distractor_scores(scores[m][:, :n], scores[m][:, n:], pack.town.gnd)
+                   for m in ("rSIFT-VLAD", "rSIFT-SMK*"))
+    quarter, crowd = len(nuisance) // 4, n + torch.arange(len(nuisance))
+    any_order = torch.randperm(len(crowd), generator=torch.Generator().manual_seed(seed))
+    sets = {"none": crowd[:0], "any quarter": crowd[any_order[:quarter]],
+            "mined quarter": crowd[nuisance.argsort(descending=True, stable=True)[:quarter]], "all": crowd}
+    return {method: {name: judged(torch.cat([s[:, :n], s[:, rows]], 1), pack.town) for name, rows in sets.items()}
+            for method, s in scores.items()}
+
+
 def mixed(local: Tensor, learned: Tensor, share: float) -> Tensor:
     "Two kinds of scores added, each query's brought to length 1 about its mean."
     level = lambda s: F.normalize(s - s.mean(1, keepdim=True), dim=1)  # noqa: E731
     return share * level(local) + (1 - share) * level(learned)
 
 
-def run_study(path: Path = RESULTS, seeds=(0, 1, 2), size: str = "full", part: str = "local", root=None) -> dict:
+def run_study(path: Path = RESULTS, seeds=(0, 1, 2), size: str = "full", part: str = "all", root=None,
+              settings=None) -> dict:
     """What is missing of the study, stored as it comes.
 
     Args:
         path: of the results.
         seeds: of the towns that are judged; not `VALIDATION`.
         size: of all towns.
-        part: "local", "network" or "all".
+        part: one of `PARTS`, or "all".
         root: where towns are kept.
+        settings: another file whose settings are taken over; the validation town is not drawn then.
 
     Returns:
         what the file holds.
     """
-    from smoothap_nb.train.machine import environment
-
-    check_choice("part", part, ("local", "network", "all"))
+    check_choice("part", part, (*PARTS, "all"))
     if VALIDATION in seeds:
         raise ValueError(f"seed {VALIDATION} is the validation town: settings are chosen on it, so it judges nothing")
     path, stored = Path(path), {}
@@ -242,28 +265,37 @@ def run_study(path: Path = RESULTS, seeds=(0, 1, 2), size: str = "full", part: s
     stored |= {"title": "Systems on Town", "size": size, "drawing": DRAWING, "counts": asdict(SIZES[size])}
     for key in ("settings", "towns", "environments"):
         stored.setdefault(key, {})
-    for kind in ("local", "network") if part == "all" else (part,):
-        for seed in (VALIDATION, *seeds):
-            done = stored["towns"].setdefault(str(seed), {})
-            if kind in done:
-                continue
-            pack = read_town(size, seed, root)
-            if kind == "local":
-                if seed == VALIDATION:
-                    stored["settings"]["local"] = tune_local(pack)
-                done[kind] = local_rows(pack, stored["settings"]["local"])
-            else:
-                known = stored["settings"].get("network")
-                done[kind], stored["settings"]["network"] = network_part(pack, known, stored["settings"]["local"], seed)
-            labels = [r["label"] for r in pack.town.records.values() if r["kind"] == 0 and not r["query"]]
-            done["labels"] = {label: labels.count(label) for label in ("easy", "hard", "junk")}
-            stored["environments"][f"{seed}, {kind}"] = environment(torch.device("cpu")) | {
-                "date": datetime.date.today().isoformat()
-            }
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, json.dumps(stored, indent=1))
-            print(f"town {seed}, {kind}: stored in {path}", flush=True)
+    if settings is not None:
+        other = json.loads(Path(settings).read_text(encoding="utf-8"))
+        stored |= {"settings": other["settings"], "settings_from": f"the validation town of size {other['size']}"}
+    for kind in PARTS if part == "all" else (part,):
+        for seed in seeds if settings is not None else (VALIDATION, *seeds):
+            if kind not in stored["towns"].setdefault(str(seed), {}):
+                _measure(stored, kind, seed, size, root)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(path, json.dumps(stored, indent=1))
+                print(f"town {seed}, {kind}: stored in {path}", flush=True)
     return stored
+
+
+def _measure(stored: dict, kind: str, seed: int, size: str, root) -> None:
+    "One part of one town, into what is stored."
+    from smoothap_nb.train.machine import environment
+
+    pack, done, settings = read_town(size, seed, root), stored["towns"][str(seed)], stored["settings"]
+    if kind == "local":
+        if seed == VALIDATION:
+            settings["local"] = tune_local(pack)
+        done[kind] = local_rows(pack, settings["local"])
+    elif kind == "mining":
+        done[kind] = mining_part(pack, settings["local"])
+    else:
+        done[kind], settings["network"] = network_part(pack, settings.get("network"), settings["local"], root)
+    labels = [r["label"] for r in pack.town.records.values() if r["kind"] == 0 and not r["query"]]
+    done["labels"] = {label: labels.count(label) for label in ("easy", "hard", "junk")}
+    stored["environments"][f"{seed}, {kind}"] = environment(torch.device("cpu")) | {
+        "date": datetime.date.today().isoformat()
+    }
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -275,10 +307,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--size", choices=list(SIZES), default="full")
-    parser.add_argument("--part", choices=["local", "network", "all"], default="local")
+    parser.add_argument("--part", choices=[*PARTS, "all"], default="all")
     parser.add_argument("--root", type=Path, help="where towns are kept")
+    parser.add_argument("--settings", type=Path, help="a study whose settings are taken over")
     args = parser.parse_args(argv)
-    run_study(args.out, tuple(args.seeds), args.size, args.part, args.root)
+    run_study(args.out, tuple(args.seeds), args.size, args.part, args.root, args.settings)
 
 
 if __name__ == "__main__":

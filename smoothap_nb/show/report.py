@@ -60,8 +60,9 @@ def mean_precision_recall(
     return at, total / max(1, used)
 
 
-_COLOURS = {"raw pixels": PALETTE["exact"], "untrained": PALETTE["h_ap"], "trained": PALETTE["smooth_ap"]}
-_LINES = {"raw pixels": DASHES["exact"], "untrained": DASHES["h_ap"], "trained": "-"}
+_ROLES = {"raw pixels": "exact", "untrained": "h_ap", "start": "fast_ap", "trained": "smooth_ap"}
+_COLOURS = {who: PALETTE[role] for who, role in _ROLES.items()}
+_LINES = {who: "-" if who == "trained" else DASHES[role] for who, role in _ROLES.items()}
 
 
 

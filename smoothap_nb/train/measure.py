@@ -33,6 +33,7 @@ __all__ = [
     "pixel_embeddings",
     "images_of_classes",
     "protocols_of",
+    "starts",
     "measure",
     "default_metrics",
     "measure_files",
@@ -93,6 +94,22 @@ def _once(how):
     return remembered
 
 
+def starts(experiment, device) -> dict[str, EmbeddingModel]:
+    """The network before its training: with random weights ("untrained"); and, where it starts from others, with those
+    under a random last layer ("start").
+
+    Args:
+        experiment: settings of the run.
+        device: where the networks are put.
+    """
+    weights, found = experiment.model.weights, {}
+    kinds = {"untrained": "none"} | ({} if weights == "none" else {"start": weights})
+    for name, kind in kinds.items():
+        torch.manual_seed(experiment.seed)
+        found[name] = place(EmbeddingModel(replace(experiment.model, weights=kind)), device).eval()
+    return found
+
+
 def measure(run, progress: bool = True) -> tuple[dict, dict]:
     """Measure a finished run on held-out classes; writes `metrics.json`.
 
@@ -121,12 +138,9 @@ def measure(run, progress: bool = True) -> tuple[dict, dict]:
 
     competitors = {"trained": rows_of(model, "trained")}
     if settings.baselines:
-        torch.manual_seed(experiment.seed)
-        start = place(EmbeddingModel(experiment.model), device).eval()
-        competitors = {
-            "raw pixels": lambda images: pixel_embeddings(images, torch.arange(len(images))),
-            "untrained": rows_of(start, "untrained"),
-        } | competitors
+        before = {name: rows_of(network, name) for name, network in starts(experiment, device).items()}
+        pixels = {"raw pixels": lambda images: pixel_embeddings(images, torch.arange(len(images)))}
+        competitors = pixels | before | competitors
     protocols = protocols_of(experiment)
     metrics, per_query, embeddings, gallery = {}, {}, {}, {}
     queries, answers = protocols[0].queries, protocols[0].gallery

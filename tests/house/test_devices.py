@@ -17,6 +17,7 @@ from benchmarks.pretend import pretended_cuda
 from smoothap_nb import RetrievalMetrics, ScoreMemory, SmoothAPLoss, evaluate, recall_loss
 from smoothap_nb import train as T
 from smoothap_nb.retrieval.descriptors import extract_descriptors, learn_whitening, query_expansion
+from smoothap_nb.retrieval.local import diffuse
 from smoothap_nb.retrieval.netvlad import NetVLAD
 from smoothap_nb.train.config import experiment_from_dict
 from smoothap_nb.train.large_batches import cached_backward
@@ -231,6 +232,14 @@ def test_metrics_of_a_whole_set_are_computed_on_the_device(device, tmp_path, mon
     assert len(asked) == 2
     record, _ = measure.measure(tmp_path / "run", progress=False)
     assert len(asked) > 4 and set(asked) == {device.type} and 0 <= record["metrics"]["trained"]["mAP"] <= 1
+
+
+def test_diffusion_takes_scores_from_the_device_and_hands_them_back(device):
+    own = torch.rand(12, 12, generator=torch.Generator().manual_seed(0))
+    own, first = (own + own.T) / 2, torch.rand(3, 12, generator=torch.Generator().manual_seed(1))
+    found = diffuse(own.to(device), first.to(device), k=4, alpha=0.5)
+    assert found.device.type == device.type
+    torch.testing.assert_close(found.cpu(), diffuse(own, first, k=4, alpha=0.5))
 
 
 # --- the pretended card itself --------------------------------------------------------------------------------------

@@ -1,14 +1,14 @@
 "The study of systems on Town: in a tiny form, and the order of methods on a town that neither lesson nor table used."
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from smoothap_nb.data.town import DRAWING, SIZES, TownSize, load_town
-from smoothap_nb.retrieval import town_study
-from smoothap_nb.retrieval.town_network import global_scores, town_descriptors
+from smoothap_nb.retrieval import town_network, town_study
 
 STORED = Path(__file__).resolve().parents[2] / "docs" / "results" / "town.json"
 
@@ -18,7 +18,7 @@ def tiny(monkeypatch):
     monkeypatch.setitem(SIZES, "tiny", TownSize(3, 3, 2, 1, 3, 3))
     monkeypatch.setattr(town_study, "GRIDS", {
         "words": (64, 32), "vlad_words": (4,), "least": (5,), "hqe": (20,), "average": (2,), "alpha": ((2, 3.0),),
-        "diffusion": ((3, 0.5, 3.0),), "mix": (0.5, 0.7),
+        "diffusion": ((3, 0.5, 3.0),), "mix": (0.5, 0.7), "dimensions": (4, 2),
     })
 
 
@@ -48,12 +48,26 @@ def test_mixed_scores_do_not_depend_on_units():
 
 
 @pytest.mark.slow
-def test_a_network_is_described_in_every_way(tiny, tmp_path):
-    town = load_town("tiny", 1, root=tmp_path)
-    described = town_descriptors(town, seed=0, steps=2)
-    scores = global_scores(described, None, {"alpha": (2, 3.0), "diffusion": (3, 0.5, 3.0)})
-    assert {"MAC", "SPoC", "CroW", "R-MAC", "GeM", "GeM, whitened + αQE"} < set(scores)
+def test_a_network_is_described_in_every_way(tiny, tmp_path, monkeypatch):
+    few = partial(town_network.training_houses, towns=(7,), houses=TownSize(0, 0, 4, 4, 0, 0))
+    monkeypatch.setattr(town_network, "training_houses", few)
+    monkeypatch.setattr(town_network, "train_backbone", partial(town_network.train_backbone, epochs=1, steps=1))
+    described = town_network.town_descriptors(load_town("tiny", 1, root=tmp_path), tmp_path)
+    described["GeM, whitened"] = town_network.whiten(described["GeM"], 4)
+    scores = town_network.global_scores(described, None, {"alpha": (2, 3.0), "diffusion": (3, 0.5, 3.0)})
+    assert {"MAC", "SPoC", "CroW", "R-MAC", "GeM", "NetVLAD", "GeM, whitened + αQE", "pixels, 12 x 12"} < set(scores)
     assert all(s.shape == (3, 9 + 2) and torch.isfinite(s).all() for s in scores.values())
+    monkeypatch.setattr(town_network, "train_backbone", lambda *a, **k: pytest.fail("trained again"))
+    again = town_network.kept_backbone(tmp_path)
+    assert torch.isfinite(again(torch.rand(1, 3, 96, 128))).all()
+
+
+def test_a_house_is_cut_out_whole():
+    picture = torch.zeros(1, 3, town_network.SIDE, town_network.SIDE)
+    picture[..., 20:60, 50:80] = 1
+    view = town_network._views(picture, torch.tensor([[50.0, 20.0, 80.0, 60.0]]), None)[0, 0]
+    assert view.shape == (64, 64) and view[32, 32] == 1
+    assert abs(view.mean() - 30 / 40) < 0.03  # the taller side fills the view
 
 
 def test_stored_results_say_where_they_come_from():

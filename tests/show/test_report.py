@@ -11,6 +11,8 @@ from smoothap_nb.show import report as R
 from smoothap_nb import train as T
 from smoothap_nb.train import measure as M
 from smoothap_nb.metrics.flat import average_precision
+from smoothap_nb.train.checkpoints import write_tensors
+from smoothap_nb.train.models import EmbeddingModel
 from test_loop import tiny
 from toydata import ToyData, use_toys
 
@@ -48,6 +50,20 @@ def test_metrics_are_the_definition(run):
 def test_training_beats_the_start(run):
     _, record, _ = run
     assert record["metrics"]["trained"]["mAP"] > record["metrics"]["untrained"]["mAP"]
+
+
+def test_a_network_that_starts_from_weights_is_measured_beside_its_start(tmp_path):
+    torch.manual_seed(1)
+    known = EmbeddingModel(tiny(model__stem="imagenet").model)
+    write_tensors(tmp_path / "known.safetensors", {k: v.clone() for k, v in known.state_dict().items()})
+    assert list(M.starts(tiny(), torch.device("cpu"))) == ["untrained"]
+    given = tiny(model__stem="imagenet", model__weights=str(tmp_path / "known.safetensors"))
+    found = M.starts(given, torch.device("cpu"))
+    assert list(found) == ["untrained", "start"]
+    same = lambda name, part: torch.equal(found[name].state_dict()[part], known.state_dict()[part])
+    assert same("start", "backbone.conv1.weight") and not same("untrained", "backbone.conv1.weight")
+    assert not same("start", "head.weight")
+    assert {"raw pixels", *found, "trained"} <= set(R._COLOURS) and set(R._COLOURS) == set(R._LINES)
 
 
 def test_page_is_self_contained_and_says_everything(run):
