@@ -283,8 +283,10 @@ def _known(got, want, mistakes: dict, tol) -> list[str]:
     "The words of the mistake that gives just this value, or its part that is wrong; or one minus it."
     part, right = _first_wrong(got, want, tol)
     for key, value in mistakes.items():
-        of_part = value[_place(got, want, tol)] if isinstance(value, tuple) and part is not got else value
-        if not _difference(got, value, tol) or part is not got and not _difference(part, of_part, tol):
+        if not _difference(got, value, tol):
+            return [MISTAKES.get(key, key)]
+    for key, value in mistakes.items() if part is not got else ():
+        if not _difference(part, value[_place(got, want, tol)] if isinstance(value, tuple) else value, tol):
             return [MISTAKES.get(key, key)]
     for key, value in mistakes.items():
         if isinstance(value, float) and isinstance(right, float) and not _difference(got, 1 - value, tol):

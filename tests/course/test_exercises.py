@@ -71,6 +71,12 @@ def test_common_mistakes_are_named_in_any_task(answer, inputs, want, words):
     assert words in failing(answer, *inputs, expect=want)
 
 
+def test_a_mistake_that_gives_all_values_goes_before_one_that_gives_the_first():
+    mistakes = {"THE FIRST ALONE": (False, True), "BOTH": (False, False)}
+    told = failing(lambda: (False, False), expect=(True, True), on="x", mistakes=mistakes)
+    assert "BOTH" in told and "THE FIRST" not in told
+
+
 def test_of_several_values_the_first_wrong_one_is_explained():
     want = ([1.0, 2.0], [3.0, 4.0])
     mistakes = {"sign": ([5.0, 6.0], [7.0, 8.0])}

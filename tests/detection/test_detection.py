@@ -165,7 +165,7 @@ def test_classes_that_no_picture_shows_have_no_ap():
         (lambda: detection_hits(torch.zeros(1, 4), torch.zeros(1), torch.zeros(1, 4), iou=0), "iou"),
         (lambda: precision_recall(torch.zeros(1), torch.zeros(1), 0), "without objects"),
         (lambda: interpolated_ap(torch.zeros(1), torch.zeros(1), "101"), "points"),
-        (lambda: detection_ap([], [{}], 2), "0 predictions for 1"),
+        (lambda: detection_ap([], [{"boxes": torch.zeros(1, 4), "labels": torch.ones(1)}], 2), "0 predictions for 1"),
     ],
 )
 def test_bad_input_of_the_measure(call, match):
