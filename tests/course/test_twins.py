@@ -100,7 +100,7 @@ def test_headings_say_how_points_are_split(name):
         assert heading.endswith(told.replace("1 points", "1 point")), f"{heading!r} is to end with {told}"
 
 
-def tests_named(cell) -> set[str]:
+def names_of_tests(cell) -> set[str]:
     "Ids of the visible checks that the functions and classes of an answer cell are to have."
     answers = [one.name for one in ast.parse(cell.source).body if isinstance(one, (ast.FunctionDef, ast.ClassDef))]
     return {"test_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", answer).lower() for answer in answers}
@@ -112,7 +112,7 @@ def test_every_function_has_checks_of_its_own(name):
     checked = {task_of(marks(c)["grade_id"]) for c in graded(nb, hidden=False)}
     for cell in nb.cells:
         if cell.cell_type == "code" and marks(cell).get("solution"):
-            wanted = tests_named(cell)
+            wanted = names_of_tests(cell)
             assert wanted and wanted <= checked, f"{wanted - checked} have no cell of checks"
 
 
@@ -194,7 +194,7 @@ def test_a_slip_that_hidden_checks_notice_is_noticed_above(name, monkeypatch, tm
     for cell in nb.cells:
         if cell.cell_type == "code" and marks(cell).get("solution") and marks(cell)["grade_id"] not in TRAINED:
             shown, hidden = (
-                [c for c in graded(nb, which) if task_of(marks(c)["grade_id"]) in tests_named(cell)]
+                [c for c in graded(nb, which) if task_of(marks(c)["grade_id"]) in names_of_tests(cell)]
                 for which in (False, True)
             )
             for slip in slips(cell.source) if hidden else ():
