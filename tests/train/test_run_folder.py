@@ -403,11 +403,13 @@ def test_a_run_that_cannot_be_written_is_measured_all_the_same(tmp_path, monkeyp
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_fifty_kills_of_two_processes(tmp_path):
-    "With a memory and validation: weights, log, looks and metrics are those of a training that nobody disturbed."
-    done = subprocess.run([sys.executable, str(ROOT / "tests" / "train" / "kills.py"), str(tmp_path), "--kills", "50"],
-                          env=ENV, cwd=ROOT, capture_output=True, text=True, timeout=1700)  # fmt: skip
+@pytest.mark.timeout(900)
+def test_kills_of_two_processes(tmp_path):
+    """With a memory and validation: weights, log, looks and metrics are those of a training that nobody disturbed.
+
+    Ten kills here; fifty by `python tests/train/kills.py FOLDER --kills 50`."""
+    done = subprocess.run([sys.executable, str(ROOT / "tests" / "train" / "kills.py"), str(tmp_path), "--kills", "10"],
+                          env=ENV, cwd=ROOT, capture_output=True, text=True, timeout=800)  # fmt: skip
     assert done.returncode == 0, (done.stdout, done.stderr[-3000:])
     said = json.loads(done.stdout)
-    assert said["kills"] == 50 and all(said["equal"].values())
+    assert said["kills"] == 10 and all(said["equal"].values())
