@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Sequence, TypeVar
+from typing import Callable, Sequence, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from .naming import nearest as nearest
 
 TIES = ("max", "min", "average")
 Choice = TypeVar("Choice")
+_Function = TypeVar("_Function", bound=Callable)
 
 
 def reason(error: Exception) -> str:
@@ -266,7 +267,7 @@ def check_levels(levels: Tensor, scores: Tensor | None = None) -> Tensor:
     return levels
 
 
-def check_callable(name: str, value):
+def check_callable(name: str, value: _Function) -> _Function:
     "Refuse what cannot be called."
     if not callable(value):
         raise TypeError(f"{name} must be a function, got {type(value).__name__}")
@@ -310,7 +311,9 @@ def check_relevance_values(relevance_values: Tensor, scores: Tensor, validate: b
 def check_weights(weights: Sequence[float]) -> tuple[float, ...]:
     "Weights of the levels of a tree, the coarsest first: finite, not negative, not all 0."
     try:
-        weights = tuple(check_number("weights", w) for w in ([None] if isinstance(weights, (str, bytes)) else weights))
+        if isinstance(weights, (str, bytes)):
+            raise TypeError
+        weights = tuple(check_number("weights", w) for w in weights)
     except TypeError:
         raise TypeError(f"weights must be a list of numbers, one per level, got {type(weights).__name__}") from None
     if not all(0 <= w < float("inf") for w in weights) or sum(weights) == 0:
