@@ -218,25 +218,27 @@ def drawn(
     where = f"  on    {on}\n{_read(see)}"
     _called(function, (axes, *inputs), {}, name, where, see)
     found = {line.get_label().strip().lower(): line for line in axes.lines}
-    missing = [label for label in lines if label.lower() not in found]
-    wrong = (
-        "nothing was drawn into the axes that it was given: axes.plot(...), not plt.plot(...)"
-        if not axes.has_data()
-        else f'no line is called "{missing[0]}": axes.plot(x, y, label=...); there are '
-        f"{', '.join(label for label in found if not label.startswith('_')) or 'none with a label'}"
-        if missing
-        else "an axis has no name: axes.set(xlabel=..., ylabel=...)"
-        if not (axes.get_xlabel().strip() and axes.get_ylabel().strip())
-        else "nobody can tell the lines apart: axes.legend()"
-        if len(lines) > 1 and axes.get_legend() is None
-        else f'the scale of x is "{axes.get_xscale()}", "{xscale}" is asked for: axes.set(xscale="{xscale}")'
-        if xscale and axes.get_xscale() != xscale
-        else ""
-    )
+    wrong = _flaw_of(axes, lines, found, xscale)
     if wrong:
         raise CheckFailed(f"✗ {name}: {wrong}\n{where}")
     points = {label: found[label.lower()].get_xydata().tolist() for label in lines}
     return {label: tuple(map(list, zip(*sorted(rows, key=lambda row: row[0])))) for label, rows in points.items()}
+
+
+def _flaw_of(axes, lines: Sequence[str], found: dict, xscale: str) -> str:
+    "What is wrong first with axes that a student drew into; empty where nothing is."
+    if not axes.has_data():
+        return "nothing was drawn into the axes that it was given: axes.plot(...), not plt.plot(...)"
+    if missing := [label for label in lines if label.lower() not in found]:
+        there = ", ".join(label for label in found if not label.startswith("_")) or "none with a label"
+        return f'no line is called "{missing[0]}": axes.plot(x, y, label=...); there are {there}'
+    if not (axes.get_xlabel().strip() and axes.get_ylabel().strip()):
+        return "an axis has no name: axes.set(xlabel=..., ylabel=...)"
+    if len(lines) > 1 and axes.get_legend() is None:
+        return "nobody can tell the lines apart: axes.legend()"
+    if xscale and axes.get_xscale() != xscale:
+        return f'the scale of x is "{axes.get_xscale()}", "{xscale}" is asked for: axes.set(xscale="{xscale}")'
+    return ""
 
 
 def check_that(holds, says, see, on=None):

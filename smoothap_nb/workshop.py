@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from .data.glyphs import Glyphs
 from .data.sampling import MPerClassSampler
 from .metrics.dataset import evaluate
+from .metrics.graded import levels_from_labels
 
 SIDE = 16  # pixels
 
@@ -83,7 +84,7 @@ def objective_of(
     Raises:
         ValueError: an objective that is no scalar, is not finite, or has no gradient.
     """
-    shared = (labels[:, None] == labels[None, :]).long().cumprod(2).sum(2)
+    shared = levels_from_labels(labels)
     relevance = shared if levels else shared == labels.shape[1]
     others = ~torch.eye(len(rows), dtype=torch.bool)
     value = objective((rows @ rows.T)[others].view(len(rows), -1), relevance[others].view(len(rows), -1))
@@ -134,8 +135,9 @@ def train_with(
         if step in marks:
             run.steps.append(step + 1)
             run.objective.append(sum(recent) / len(recent))
-            run.map.append(_map(network, pictures, kinds[:, -1]))
-            run.family.append(_map(network, pictures, kinds[:, -2]))
+            rows = embed(network, pictures)
+            run.map.append(_map(rows, kinds[:, -1]))
+            run.family.append(_map(rows, kinds[:, -2]))
             recent = []
     return run
 
@@ -165,8 +167,8 @@ def embed(network: nn.Module, pictures: Tensor) -> Tensor:
     return rows
 
 
-def _map(network: nn.Module, pictures: Tensor, kinds: Tensor) -> float:
-    return float(evaluate(embed(network, pictures), kinds, metrics=("mAP",))["mAP"])
+def _map(rows: Tensor, kinds: Tensor) -> float:
+    return float(evaluate(rows, kinds, metrics=("mAP",))["mAP"])
 
 
 def side_by_side(runs: dict[str, Trained]):
