@@ -179,7 +179,7 @@ TABLES = (
     {("SmoothAP", t) for t in ("2", "3 (left)", "3 (right)", "4", "5", "S1")}
     | {("RaMBO", t) for t in "23467"}
     | {("HAPPIER", t) for t in "123456"}
-    | {("RecallAtK", "leaderboard")}
+    | {("RecallAtK", "leaderboard"), ("PNP", "leaderboard")}
 )
 
 
@@ -271,6 +271,17 @@ def test_recall_at_k_trains_on_batches_of_4000_in_pieces_of_200():
         assert (run.optim.lr, run.optim.head_lr) == (2e-4, 2e-4)
         assert (run.optim.epochs, list(run.optim.milestones)) == (55, [25, 50])
     assert not paper.loss.get("include_query") and code.loss["include_query"]  # the query competes in the code alone
+
+
+def test_pnp_trains_as_the_command_of_its_authors_says():
+    paper, code = (rp.find_entry(f"sop/pnp{of}").experiment() for of in ("", "@code"))
+    for run in (paper, code):
+        assert (run.batch.classes, run.batch.images, run.model.dim) == (96, 4, 512)
+        assert (run.optim.lr, run.optim.head_lr, run.optim.weight_decay) == (1e-5, 1e-5, 4e-4)
+        assert run.optim.steps == 400 * (59551 // 384)
+        assert [step // (59551 // 384) for step in run.optim.milestones] == [120, 220, 250, 280]
+        assert (run.loss["variant"], run.loss["alpha"]) == ("Dq", 4.0)
+    assert not paper.loss.get("include_query") and code.loss["include_query"]
 
 
 def test_every_experiment_loads_and_every_setting_has_its_source():
