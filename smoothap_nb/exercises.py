@@ -119,6 +119,7 @@ USUAL = {  # what people do in any task, found by what it makes of the right num
     "dimension only.",
     "sum-or-mean": "A SUM FOR A MEAN, or the other way round: all numbers differ by the same factor, which is how "
     "many there are.",
+    "not-averaged": "A NUMBER FOR EACH: their mean is right, and one number is asked for.",
     "percent": "IN PERCENT: the number is a hundred times too large.",
     "upside-down": "UPSIDE DOWN: numerator and denominator have changed places.",
     "one-minus": "ONE MINUS THE ANSWER: a loss is 1 - value; here the value is asked for, or the loss where you "
@@ -181,7 +182,7 @@ def answer_of(function, *inputs, see, on=None, as_a=lambda value: value, name=No
         CheckFailed: not written yet, an exception, nothing returned, or something that `as_a` cannot take.
     """
     name, on = name or getattr(function, "__name__", "your function"), on or _inputs(inputs, keywords)
-    where = f"  on    {on}\n{_read(see)}"
+    where = (f"  on    {on}\n" if on else "") + _read(see)
     got = _called(function, inputs, keywords, name, where, see)
     if got is None:
         raise CheckFailed(f"✗ {name}: it returned nothing (is there a `return`?)\n{where}")
@@ -327,21 +328,22 @@ def _usual(got, want, inputs, tol) -> list[str]:
         for x in (*inputs, want)
         for n in (x.shape if hasattr(x, "shape") else [len(x)] if isinstance(x, list) else [])
     } - {0, 1}
-    flat = want.flatten()
+    flat, several = want.flatten(), want.ndim > 0 or bool((want.abs() > 1).all())
     found = {
         "nan": bool(torch.isnan(got).any()),
         "other-shape": got.shape != want.shape and got.numel() == want.numel() and equal(got.flatten(), flat),
         "transposed": want.ndim == 2 and (equal(got, want.T) and not equal(want, want.T)),
         "mean-of-all": want.ndim == 1 and want.numel() > 1 and got.ndim == 0 and equal(got, want.mean()),
-        "one-more": equal(got, want + 1),
-        "one-less": equal(got, want - 1),
+        "not-averaged": want.ndim == 0 and got.ndim == 1 and got.numel() > 1 and equal(got.mean(), want),
+        "one-more": several and equal(got, want + 1),
+        "one-less": several and equal(got, want - 1),
         "turned": equal(got, -want),
         "back-to-front": want.ndim == 1 and equal(got, want.flip(0)),
         "percent": equal(got, 100 * want),
         "one-minus": equal(got, 1 - want),
         "upside-down": bool((want != 0).all()) and equal(got, 1 / want),
         "sum-or-mean": any(equal(got, n * want) or equal(got, want / n) for n in many),
-        "rounded": equal(got, want.floor()),
+        "rounded": bool((want.floor() != 0).any()) and equal(got, want.floor()),
         "squared": equal(got, want**2),
         "ties": _only_ties_differ(got, want, inputs, tol),
         "another-order": want.ndim in (1, 2)
@@ -357,6 +359,8 @@ def _only_ties_differ(got, want, inputs, tol) -> bool:
     try:
         row = _flat(_tolist(_as_tensor(_plain(inputs[0]))))
     except (TypeError, ValueError, RuntimeError):
+        return False
+    if all(x == int(x) for x in row if abs(x) < 1e15):  # levels and labels are equal on purpose
         return False
     wrong = [n for n, (g, w) in enumerate(zip(_tolist(got), _tolist(want))) if not _same(g, w, tol)]
     return len(row) == want.numel() and 0 < len(wrong) < len(row) and all(row.count(row[n]) > 1 for n in wrong)

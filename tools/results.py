@@ -337,11 +337,11 @@ def grading(page) -> str:
 
     def minutes(many: int) -> str:
         wall, cpu = (50 * sum(one[key] for one in sets[:many]) / 60 for key in ("wall_s", "cpu_s"))
-        return f"{many} sets take {wall:.0f} minutes ({cpu / 2:.0f} by the CPU time alone)"
+        return f"{many} sets {wall:.0f} minutes ({cpu / 2:.0f} by the CPU time alone)"
 
     return (
         f"{table(['problem set', 'CPU of one submission', 'wall, by submission'], rows)}\n\n"
-        f"So 50 submissions of each of the first {minutes(8)}, of all {minutes(len(sets))}: extrapolated from "
+        f"So 50 submissions of each take, for the first {minutes(8)}, for all {minutes(len(sets))}: extrapolated from "
         f"{found['submissions_per_set']} submissions per set (half of them right, half blank), graded two at a time. "
         f"Taken under a load of {found['load_of_the_machine']}, two of it the graders', on "
         f"{where['hardware']['cores']} cores ({where['hardware']['cpu']}), {where['date']}, commit {where['commit']}; "

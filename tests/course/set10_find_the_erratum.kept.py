@@ -187,3 +187,44 @@ def with_itself(places):
 # says: LINE 2 HOLDS
 def wrong_step():
     return 2, [.9, .8, .7, .6], [0, 0, 0, 1]
+
+
+# answer: zero_based_places
+# cell: area_ap
+# fails: test_area_ap
+# says: 10-area_ap-6
+def area_ap(row, total):
+    return sum(Fraction(sum(row[:k + 1]), k + 2) for k in range(len(row)) if row[k]) / total
+
+
+# answer: recall_times_precision
+# cell: area_ap
+# fails: test_area_ap
+# says: 10-area_ap-7
+def area_ap(row, total):
+    return sum(Fraction(sum(row[:k]), total) * Fraction(sum(row[:k]), k) for k in range(1, len(row) + 1))
+
+
+# answer: counted_from_zero
+# cell: with_itself
+# fails: test_with_itself
+# says: 10-with_itself-7
+def with_itself(places):
+    return sum((k + .5) / (p + .5) for k, p in enumerate(places)) / len(places)
+
+
+# answer: not_divided
+# cell: property_one
+# fails: test_property_one
+# says: 10-property_one-6
+def property_one(levels, weights):
+    return [sum(weights[:l]) for l in levels]
+
+
+# answer: code_over_queries
+# cell: two_means
+# fails: test_two_means
+# says: 10-two_means-7
+def two_means(ahead, K):
+    rows = [row for row in ahead if row]
+    return sum(sum(r >= K for r in row) / len(row) for row in rows) / len(rows), sum(sum(r >= K for r in row) for row in rows) / len(rows)

@@ -224,3 +224,69 @@ def revisited_ap(ranking, truth, setup):
 def at_k(row, total, K):
     hits = sum(row[:K])
     return float(hits > 0), hits / K, hits / total, hits / total
+
+
+# answer: capital_yes
+# cell: comparable
+# fails: test_comparable
+# says: ANOTHER WORD
+def comparable(a, b):
+    for k in ("data", "gallery", "metric", "query_in"):
+        if a[k] != b[k]: return "No"
+    return "Yes"
+
+
+# answer: falsy_is_missing
+# cell: comparable
+# fails: test_comparable
+# says: 11-comparable-16
+def comparable(a, b):
+    names = {"P@1": "R@1"}
+    if a.get("gallery") == b.get("gallery") == "one of each class":
+        names |= {"MRR": "mAP", "mAP@R": "R@1"}
+    pairs = [[p.get(key) for p in (a, b)] for key in ("data", "gallery", "query_in")]
+    pairs.append([names.get(p.get("metric"), p.get("metric")) for p in (a, b)])
+    if any(x and y and x != y for x, y in pairs): return "no"
+    return "not told" if any(not x or not y for x, y in pairs) else "yes"
+
+
+# answer: first_draw_only
+# cell: one_gallery_recall
+# fails: test_one_gallery_recall
+# says: 11-one_gallery_recall-2
+def one_gallery_recall(scores, labels, draws):
+    for answers in draws:
+        asks = torch.ones(len(labels), dtype=torch.bool).index_fill(0, answers, False)
+        t, same = scores[asks][:, answers], labels[asks][:, None] == labels[answers]
+        return float((t[same] > t.masked_fill(same, -math.inf).max(1).values).double().mean())
+
+
+# answer: zero_based_precision
+# cell: revisited_ap
+# fails: test_revisited_ap
+# says: 11-revisited_ap-7
+def revisited_ap(ranking, truth, setup):
+    wanted = {"easy": truth["easy"], "medium": truth["easy"] + truth["hard"], "hard": truth["hard"], "any": sum(truth.values(), [])}[setup]
+    gone = [p for v in truth.values() for p in v if p not in wanted]
+    kept = [p for p in ranking if p not in gone]
+    hits = [n for n, p in enumerate(kept) if p in wanted]
+    return sum(k / (n + 1) for k, n in enumerate(hits)) / len(wanted) if wanted else math.nan
+
+
+# answer: share_of_positives
+# cell: top_one
+# fails: test_top_one
+# says: 11-top_one-9
+def top_one(scores, relevance):
+    first = scores == scores.max(1, keepdim=True).values
+    share = ((first & relevance).sum(1).double() / relevance.sum(1))[relevance.any(1)]
+    return float((share == 1).double().mean()), float(share.mean()), float((share > 0).double().mean())
+
+
+# answer: hit_zero_forgotten
+# cell: at_k
+# fails: test_at_k
+# says: 11-at_k-9
+def at_k(row, total, K):
+    h = sum(row[:K])
+    return 1., h / K, h / total, h / min(K, total)

@@ -228,3 +228,86 @@ def caption_recall(scores, n, K):
 # says: 12-codes-2
 def codes(words, residuals):
     return {w: torch.where(residuals[tensor([v == w for v in words])].sum(0) > 0, 1, -1).tolist() for w in set(words)}
+
+
+# answer: each_axis
+# cell: one_point
+# fails: test_one_point
+# says: 12-one_point-4
+def one_point(a, b, ratio, tolerance):
+    best = (0, 0)
+    for h in range(len(a)):
+        ok = [k for k in range(len(a)) if all(abs(ratio[h] * (a[k][d] - a[h][d]) + b[h][d] - b[k][d]) <= tolerance for d in (0, 1))]
+        n = min(len({a[k] for k in ok}), len({b[k] for k in ok}))
+        if n > best[0]: best = (n, h)
+    return best
+
+
+# answer: ratio_of_k
+# cell: one_point
+# fails: test_one_point
+# says: 12-one_point-5
+def one_point(a, b, ratio, tolerance):
+    best = (0, 0)
+    for h in range(len(a)):
+        ok = [k for k in range(len(a)) if math.dist((ratio[k] * (a[k][0] - a[h][0]) + b[h][0], ratio[k] * (a[k][1] - a[h][1]) + b[h][1]), b[k]) <= tolerance]
+        n = min(len({a[k] for k in ok}), len({b[k] for k in ok}))
+        if n > best[0]: best = (n, h)
+    return best
+
+
+# answer: order_exchanged
+# cell: one_point
+# fails: test_one_point
+# says: 12-one_point-6
+def one_point(a, b, ratio, tolerance):
+    best = (0, 0)
+    for h in range(len(a)):
+        ok = [k for k in range(len(a)) if math.dist((ratio[h] * (a[k][0] - a[h][0]) + b[h][0], ratio[h] * (a[k][1] - a[h][1]) + b[h][1]), b[k]) <= tolerance]
+        n = min(len({a[k] for k in ok}), len({b[k] for k in ok}))
+        if n > best[0]: best = (n, h)
+    return best[::-1]
+
+
+# answer: list_of_codes
+# cell: codes
+# fails: test_codes
+# says: A DICTIONARY
+def codes(words, residuals):
+    return [residuals[[i for i, v in enumerate(words) if v == w]].sum(0).sign().tolist() for w in sorted(set(words))]
+
+
+# answer: strict_threshold
+# cell: asmk
+# fails: test_asmk
+# says: 12-asmk-10
+def asmk(x, y, alpha, threshold):
+    def plain(a, b):
+        u = [sum(p * q for p, q in zip(a[w], b[w])) / len(a[w]) for w in a if w in b]
+        return sum(v ** alpha for v in u if v > threshold)
+    own = plain(x, x) * plain(y, y)
+    return plain(x, y) / math.sqrt(own) if own else 0.
+
+
+# answer: half_detached
+# cell: caption_loss
+# fails: test_caption_loss
+# says: THE GRADIENT IS NOT THAT OF THE VALUE
+def caption_loss(scores, owner, tau):
+    from smoothap_nb import smooth_ap
+    r = torch.arange(len(scores))[:, None] == owner
+    has = r.any(1)
+    rr = smooth_ap(scores.detach().T, r.T, tau)
+    return (1 - smooth_ap(scores[has], r[has], tau).mean()) / 2 + (1 - ((r[has] * rr).sum(1) / r[has].sum(1)).mean()) / 2
+
+
+# answer: returns_pair
+# cell: caption_loss
+# fails: test_caption_loss
+# says: something else is asked for; this is a tuple
+def caption_loss(scores, owner, tau):
+    from smoothap_nb import smooth_ap
+    r = torch.arange(len(scores))[:, None] == owner
+    has = r.any(1)
+    rr = smooth_ap(scores.T, r.T, tau)
+    return (1 - smooth_ap(scores[has], r[has], tau).mean()) / 2, (1 - ((r[has] * rr).sum(1) / r[has].sum(1)).mean()) / 2

@@ -210,3 +210,57 @@ def turned_pairs(fresh, stale):
 def turned_pairs(fresh, stale):
     a, b = (torch.sign(x[:, :, None] - x[:, None, :]) for x in (fresh, stale))
     return float(((a - b).abs() / 2).mean())
+
+
+# answer: scaled_by_share
+# cell: cached_gradient
+# fails: test_cached_gradient
+# says: 9-cached_gradient-10
+def cached_gradient(network, pieces, loss):
+    rows, states = [], []
+    with torch.no_grad():
+        for piece in pieces:
+            states.append(torch.get_rng_state()); rows.append(network(piece))
+    whole = torch.cat(rows).requires_grad_()
+    value = loss(whole); value.backward()
+    for piece, state, g in zip(pieces, states, whole.grad.split([len(p) for p in pieces])):
+        torch.set_rng_state(state)
+        (network(piece) * g / len(pieces)).sum().backward()
+    return float(value.detach())
+
+
+# answer: one_off_end
+# cell: ages
+# fails: test_ages
+# says: 9-ages-8
+def ages(batch, size, step):
+    return [a for a in range(1, step) for _ in range(batch)][:size]
+
+
+# answer: kendall
+# cell: turned_pairs
+# fails: test_turned_pairs
+# says: 9-turned_pairs-8
+def turned_pairs(fresh, stale):
+    a, b = (torch.sign(x[:, :, None] - x[:, None, :]) for x in (fresh, stale))
+    G = fresh.shape[1]
+    return float((a * b).sum((1, 2)).mean() / (G * (G - 1)))
+
+
+# answer: square_table_of_memory
+# cell: held
+# fails: test_held
+# says: 9-held-9
+def held(B, b, D, a, M):
+    n = B * a + B * D + B * B, b * a + 2 * B * D + B * B, B * a + (B + M) * D + (B + M) ** 2
+    return tuple(4 * x / 1e6 for x in n)
+
+
+# answer: per_query_tensor
+# cell: turned_pairs
+# fails: test_turned_pairs
+# says: A NUMBER FOR EACH
+def turned_pairs(fresh, stale):
+    a, b = (torch.sign(x[:, :, None] - x[:, None, :]) for x in (fresh, stale))
+    G = fresh.shape[1]
+    return ((a - b).abs() / 2).sum((1, 2)) / (G * (G - 1))
