@@ -9,6 +9,7 @@ not run until a person has read them.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 
 CHECKS = {"check", "check_that", "answer_of", "CheckFailed", "MISTAKES"}
@@ -43,6 +44,8 @@ INSIDES = {
     "__mro__",
     "__bases__",
     "__base__",
+    "__setattr__",
+    "__delattr__",
 }
 SHELL = {
     "get_ipython",
@@ -58,8 +61,14 @@ MODULES = {
     "builtins": "reaches for Python's built-in functions",
     "IPython": "reaches for the notebook's shell",
     "ipykernel": "reaches for the notebook's shell",
+    "unittest": "replaces parts of other modules",
+    "mock": "replaces parts of other modules",
+    "pytest": "replaces parts of other modules",
 }
-ODD_MODULES = {"inspect", "gc", "importlib", "linecache", "smoothap_course", "pickle", "marshal"}
+ODD_MODULES = {
+    *("inspect", "gc", "importlib", "linecache", "smoothap_course", "pickle", "marshal"),
+    *("code", "codeop", "runpy", "cProfile", "profile", "pdb", "bdb", "trace", "doctest"),  # they run strings
+}
 ODD_CALLS = {"exec", "eval", "compile", "__import__", "globals", "locals", "vars", "setattr", "delattr"}
 MAGICS = re.compile(r"(?m)^[ \t]*%{1,2}(matplotlib|time|timeit|pip|config|autosave)\b.*$")
 MODULE_NAMES = frozenset({"torch", "math", "np", "numpy", "random", "sys"})
@@ -72,13 +81,14 @@ ALWAYS_EQUAL = {"__eq__", "__torch_function__", "__array__", "__array_priority__
 
 
 def found(
-    source: str, modules: frozenset[str] = MODULE_NAMES
+    source: str, modules: frozenset[str] = MODULE_NAMES, ours: frozenset[str] = frozenset()
 ) -> list[tuple[str, bool]]:
     """What a cell does that no answer needs.
 
     Args:
         source: of a code cell.
         modules: names that stand for modules, and what is in them, in the notebook.
+        ours: names of the teacher's that the checks after this cell need, as in `stood_on`.
 
     Returns:
         (what it does, whether the cell is held back), each once; empty for a cell that Python cannot read.
@@ -96,9 +106,61 @@ def found(
     own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     for node in ast.walk(tree):
         seen += [*_of_names(node, own), *_of_modules(node, modules), *_of_definitions(node)]
-    for node in tree.body:
-        seen += _of_the_whole_cell(node)
+    for name in sorted(bound(tree) & (SHARED | ours)):
+        seen.append((f"gives {name}, a name that the checks use, to something else", name in ours))
     return list(dict.fromkeys(seen))
+
+
+def bound(tree: ast.AST, imports: bool = True) -> set[str]:
+    """Names that a cell gives a meaning to where every cell sees it: at its top, in its ifs and loops, by `global`.
+
+    Args:
+        imports: with names that an import gives to something else (`import math as torch`).
+    """
+    names, left = set(), [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names |= {node.name, *(n for inner in ast.walk(node) if isinstance(inner, ast.Global) for n in inner.names)}
+        elif isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            names |= {inner.target.id for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr)}
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            odd = {(a.asname, a.name) for a in node.names if imports and a.asname not in (None, a.name)}
+            names |= {new for new, _ in odd - {("np", "numpy")}}
+        else:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
+                names.add(node.id)
+            if isinstance(node, (ast.MatchAs, ast.MatchStar, ast.ExceptHandler)) and node.name:
+                names.add(node.name)
+            left += ast.iter_child_nodes(node)
+    return names
+
+
+def stood_on(cells, locked: dict[str, str]) -> list[frozenset[str]]:
+    """For each cell of a notebook the names that the teacher's cells after it take from those before it.
+
+    Args:
+        cells: of the notebook.
+        locked: the teacher's own code cells in their order, {id: source}.
+    """
+    order, done, found = list(locked), 0, []
+    for cell in cells:
+        name = cell.get("metadata", {}).get("nbgrader", {}).get("grade_id")
+        done = max(done, order.index(name) + 1) if name in locked else done
+        found.append(_needed(tuple(locked.values()), done))
+    return found
+
+
+@functools.lru_cache(maxsize=1000)
+def _needed(sources: tuple[str, ...], done: int) -> frozenset[str]:
+    trees = [ast.parse(MAGICS.sub("pass", source)) for source in sources]
+    have = set().union(*(bound(tree, imports=False) for tree in trees[:done]))
+    asked = set()
+    for tree in trees[done:]:
+        own = bound(tree, imports=False)
+        asked |= (have - own) & {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        have -= own
+    return frozenset(asked)
 
 
 def imported(tree: ast.AST, modules: frozenset[str] = MODULE_NAMES) -> frozenset[str]:
@@ -148,6 +210,8 @@ def _of_names(node: ast.AST, own: set[str]) -> list[tuple[str, bool]]:
         return [(f"reads the history of inputs ({name})", True)]
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         text = node.value
+        if re.search(r"smoothap_nb(\.| import )exercises", text):
+            return [("names the checks in a string", True)]
         named = {word for word in FRAMES | INSIDES | SHELL if word == text or "{" in text and word in text}
         if named:
             return [(f"names {min(named)} in a string", True)]
@@ -157,8 +221,8 @@ def _of_names(node: ast.AST, own: set[str]) -> list[tuple[str, bool]]:
         and not all(isinstance(a, ast.Constant) for a in node.args[ast.unparse(node.func) == "getattr" :][:1])
     ):
         return [("asks for a name that is put together on the way (getattr)", False)]
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ODD_CALLS:
-        return [(f"calls {node.func.id}", False)]
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and name in ODD_CALLS - own:
+        return [(f"uses {name}", False)]
     if (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -212,41 +276,25 @@ def _of_definitions(node: ast.AST) -> list[tuple[str, bool]]:
     return [(f"gives the name of a check, {n}, to something else", False) for n in names if n in CHECKS]
 
 
-def _of_the_whole_cell(node: ast.AST) -> list[tuple[str, bool]]:
-    "Names that checks use too, given to something else where every cell sees it."
-    names = []
-    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-        names = [node.name]
-    elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.With)):
-        names = [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-    elif isinstance(node, ast.Import):
-        names = [
-            a.asname
-            for a in node.names
-            if a.asname and a.asname != a.name and (a.asname, a.name) != ("np", "numpy")
-        ]
-    return [(f"gives {n}, a name that the checks use, to something else", False) for n in names if n in SHARED]
-
-
-def held(source: str, modules: frozenset[str] = MODULE_NAMES) -> str:
+def held(source: str, modules: frozenset[str] = MODULE_NAMES, ours: frozenset[str] = frozenset()) -> str:
     "Why a cell is not run, in words; empty if it is."
-    return "; ".join(what for what, hold in found(source, modules) if hold)
+    return "; ".join(what for what, hold in found(source, modules, ours) if hold)
 
 
-def look_at(cells, locked: set[str]) -> str:
+def look_at(cells, locked: dict[str, str]) -> str:
     """For marks.csv: what the cells of a submission do that a teacher should see, by their ids.
 
     Args:
         cells: of the notebook as it was handed in.
-        locked: ids of the cells that are the teacher's own, and are put back before grading.
+        locked: the teacher's own code cells in their order, {id: source}; they are put back before grading.
     """
     told, modules = [], MODULE_NAMES
-    for number, cell in enumerate(cells):
+    for number, (cell, ours) in enumerate(zip(cells, stood_on(cells, locked))):
         name = cell.get("metadata", {}).get("nbgrader", {}).get("grade_id")
         if cell["cell_type"] == "code" and name not in locked:
             told += [
                 f"{name or f'cell {number}'} {what}{' (not run)' if hold else ''}"
-                for what, hold in found(cell["source"], modules)
+                for what, hold in found(cell["source"], modules, ours)
             ]
             modules = names_of(cell["source"], modules)
     return "; ".join(told)

@@ -360,9 +360,8 @@ def look_at(student: str, name: str) -> str:
     except Exception:  # not graded, and said elsewhere
         return ""
     source = nbformat.read(COURSE / "source" / name / f"{name}.ipynb", as_version=4).cells
-    return honesty.look_at(
-        cells, {c.metadata.nbgrader.grade_id for c in source if c.metadata.get("nbgrader", {}).get("locked")}
-    )
+    marked = [c for c in source if c.cell_type == "code" and c.metadata.get("nbgrader", {}).get("locked")]
+    return honesty.look_at(cells, {c.metadata.nbgrader.grade_id: c.source for c in marked})
 
 
 def shown_alone(marks) -> list[str]:

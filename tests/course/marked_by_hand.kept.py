@@ -339,3 +339,276 @@ def ranks_of_the_others(embeddings):
 # cell: six_scores
 def six_scores():
     return [0.9, 0.5, 0.5, 0.5, 0.1, wanted()]
+
+# submission: deques_and_binary_thoughts
+# set: set9_large_batches_and_memory
+# kind: right
+# marks: 2.5 + 4 + 1.5 + 2 + 4 + 2 = 16
+# why: leaves for each piece, a deque for the memory, pairs one after the other, a root of 4 D D; every law is kept
+# cell: perfect_pieces
+def perfect_pieces():
+    angles, names = [], []
+    for piece in range(2):
+        for street in range(2):
+            for side in range(2):
+                angles.append(120 * street + 7 * side + 3 * piece)
+                names.append(10 * piece + street)
+    return torch.tensor(angles), torch.tensor(names)
+# cell: cached_gradient
+def cached_gradient(network, pieces, loss):
+    dice, leaves = {}, []
+    for n in range(len(pieces)):
+        dice[n] = torch.get_rng_state()
+        with torch.no_grad():
+            leaves.append(network(pieces[n]).clone())
+        leaves[n].requires_grad = True
+    total = loss(torch.vstack(leaves))
+    total.backward()
+    for n, leaf in enumerate(leaves):
+        with torch.random.fork_rng():
+            torch.set_rng_state(dice[n])
+            again = network(pieces[n])
+        (again * leaf.grad).sum().backward()
+    return total.item()
+# cell: ages
+from collections import deque
+def ages(batch, size, step):
+    memory = deque(maxlen=size)
+    for now in range(step):
+        for _ in range(batch):
+            memory.appendleft(now)
+    return [step - then for then in memory]
+# cell: turned_pairs
+from itertools import combinations
+def turned_pairs(fresh, stale):
+    turned = pairs = 0
+    for f, s in zip(fresh.numpy(), stale.numpy()):
+        for i, j in combinations(range(len(f)), 2):
+            pairs += 1
+            if (f[i] - f[j]) * (s[i] - s[j]) < 0:
+                turned += 1
+            elif (f[i] == f[j]) != (s[i] == s[j]):
+                turned += .5
+    return turned / pairs
+# cell: held
+def held(B, b, D, a, M):
+    mega = lambda *parts: sum(parts) / 250_000
+    return [mega(B * a, B * D, B * B), mega(b * a, B * D, B * D, B * B), mega(B * a, B * D, M * D, B * B, B * M)]
+# cell: largest_batch
+def largest_batch(budget, b, D, a):
+    left = budget // 4 - b * a
+    return 0 if left < 0 else (math.isqrt(4 * D * D + 4 * left) - 2 * D) // 2
+# cell: draw_cost
+def draw_cost(axes, batches, b, D, a, card):
+    import numpy as np
+    B = np.array(batches, dtype=float)
+    axes.plot(B, (B * a + B * D + B ** 2) / 250_000, "r.-")
+    axes.plot(B, (b * a + 2 * B * D + B ** 2) / 250_000, "b.-")
+    axes.plot(B, 0 * B + card, "k:")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("B")
+    axes.set_ylabel("megabytes")
+    axes.legend(["all", "cached", "card"])
+
+# submission: right_until_something_is_missing
+# set: set10_find_the_erratum
+# kind: half
+# marks: 1 + 1.5 + 1.5 + 2 + 2.5 + 0.5 = 9
+# why: 1 divides by the positives that are shown (- 1.5); 2 names the line on a row too mild (- 0.5) and is right for a sigmoid alone (- 1); 3 has no rows; 5 divides by 0 where nobody is finer (- 0.5); 6 takes more than K for at least K (- 2)
+# cell: two_wrong_lines
+def two_wrong_lines():
+    return {4: [1, 0], 2: [0, 0, 0, 0, 1]}
+# cell: area_ap
+def area_ap(row, total):
+    finds = [place for place, y in enumerate(row, 1) if y]
+    return sum(Fraction(n, place) for n, place in enumerate(finds, 1)) / len(finds)
+# cell: wrong_step
+def wrong_step():
+    return 3, [.9, .5], [0, 1]
+# cell: positive_ranks
+def positive_ranks(scores, relevance, step):
+    answer = []
+    for i in range(len(scores)):
+        answer.append(.5 + sum(step(scores[j] - scores[i]) for j in range(len(scores)) if relevance[j]) if relevance[i] else 0)
+    return answer
+# cell: with_itself
+def with_itself(places):
+    total = Fraction(0)
+    for n in range(len(places)):
+        total += Fraction(2 * n + 3, 2 * places[n] + 1)
+    return total / len(places)
+# cell: draw_limit
+def draw_limit(axes, scores, relevance, taus):
+    def value(tau, itself):
+        found = []
+        for i in range(len(scores)):
+            if relevance[i]:
+                G = [float(torch.sigmoid((scores[j] - scores[i]) / tau)) if itself or j != i else 0 for j in range(len(scores))]
+                found.append((1 + sum(g for g, r in zip(G, relevance) if r)) / (1 + sum(G)))
+        return sum(found) / len(found)
+    axes.plot(taus, [value(t, False) for t in taus], "o", label="others only")
+    axes.plot(taus, [value(t, True) for t in taus], "x", label="with itself")
+    row = [bool(relevance[i]) for i in sorted(range(len(scores)), key=lambda i: -scores[i])]
+    axes.plot(taus, [float(textbook_ap(row))] * len(taus), label="exact")
+    axes.set(xscale="log", xlabel="tau", ylabel="value")
+    axes.legend()
+# cell: too_much_worth
+def too_much_worth():
+    return [3, 2, 2, 2, 2, 1, 1, 1, 1], [.9, .05, .05]
+# cell: property_one
+def property_one(levels, weights):
+    answer = []
+    for level in levels:
+        answer.append(sum(weights[p - 1] / len([m for m in levels if m >= p]) for p in range(1, len(weights) + 1) if p <= level))
+        shares = [w / len([m for m in levels if m > p]) for p, w in enumerate(weights)]
+    return answer
+# cell: two_means
+def two_means(ahead, K):
+    rows = [row for row in ahead if row]
+    missed = [[r > K for r in row] for row in rows]
+    return sum(sum(m) / len(m) for m in missed) / len(missed), sum(map(sum, missed)) / sum(map(len, missed))
+# cell: disagreement
+def disagreement():
+    return [[0], [5, 5, 0]], [[2], [0, 0, 0]]
+
+# submission: by_the_library_s_conventions
+# set: set11_evaluation_protocols
+# kind: half
+# marks: 2 + 2 + 1 + 1.5 + 1.5 + 2 = 10
+# why: 1 knows no galleries of one picture each (- 1); 2 takes ties in favour (- 1); 3 averages trapezoids (- 1.5); 4 caps with max (- 1); 5 counts the query that has nothing (- 1.5)
+# cell: comparable
+def comparable(a, b):
+    if a.get("metric") == "P@1": a = {**a, "metric": "R@1"}
+    if b.get("metric") == "P@1": b = {**b, "metric": "R@1"}
+    missing = False
+    for key in ["data", "gallery", "metric", "query_in"]:
+        if key not in a or key not in b:
+            missing = True
+        elif a[key] != b[key]:
+            return "no"
+    return "not told" if missing else "yes"
+# cell: one_gallery_recall
+def one_gallery_recall(scores, labels, draws):
+    found = []
+    for draw in draws:
+        gallery = draw.tolist()
+        hits = []
+        for q in range(len(labels)):
+            if q not in gallery:
+                mine = next(g for g in gallery if labels[g] == labels[q])
+                hits.append(all(scores[q, mine] >= scores[q, g] for g in gallery))
+        found.append(sum(hits) / len(hits))
+    return sum(found) / len(found)
+# cell: revisited_ap
+def revisited_ap(ranking, truth, setup):
+    wanted = {"easy": truth["easy"], "medium": truth["easy"] + truth["hard"], "hard": truth["hard"], "any": truth["easy"] + truth["hard"] + truth["junk"]}[setup]
+    ignored = [p for p in truth["easy"] + truth["hard"] + truth["junk"] if p not in wanted]
+    left = [p for p in ranking if p not in ignored]
+    if not wanted:
+        return math.nan
+    area, found = 0, 0
+    for n, p in enumerate(left):
+        if p in wanted:
+            area += ((found / n if n else 1) + (found + 1) / (n + 1)) / 2
+            found += 1
+    return area / len(wanted)
+# cell: at_k
+def at_k(row, total, K):
+    top = sum(row[:K])
+    return min(top, 1), top / K, top / total, top / max(K, total)
+# cell: top_one
+def top_one(scores, relevance):
+    worst = expected = best = 0
+    for s, r in zip(scores.tolist(), relevance.tolist()):
+        top = [y for x, y in zip(s, r) if x == max(s)]
+        worst += all(top)
+        best += any(top)
+        expected += sum(top) / len(top)
+    return worst / len(scores), expected / len(scores), best / len(scores)
+# cell: draw_at_k
+def draw_at_k(axes, row, total):
+    K = range(1, len(row) + 1)
+    axes.plot(K, [min(1, sum(row[:k])) for k in K], label="R@K")
+    axes.plot(K, [sum(row[:k]) / k for k in K], label="P@K")
+    axes.plot(K, [sum(row[:k]) / total for k in K], label="found")
+    axes.axis([0, len(row) + 1, 0, 1.1])
+    axes.set_xlabel("K")
+    axes.set_ylabel("value")
+    axes.legend()
+
+# submission: one_caption_each
+# set: set12_local_features_and_captions
+# kind: half
+# marks: 3 + 1.5 + 2 + 1.5 + 0 + 0 = 8
+# why: 1 divides by 0 where a code abstains (- 0.5); 2 does not count entries as they are read (- 0.5); 3 counts one side alone in a heap (- 0.5); 4 takes ties in favour (- 1); 5 and 6 are blank
+# cell: codes
+def codes(words, residuals):
+    sums = {}
+    for word, residual in zip(words, residuals.tolist()):
+        sums[word] = [s + r for s, r in zip(sums.get(word, [0] * len(residual)), residual)]
+    return {word: [(s > 0) - (s < 0) for s in total] for word, total in sums.items()}
+# cell: asmk
+def asmk(x, y, alpha, threshold):
+    def plain(p, q):
+        total = 0
+        for word in set(p) & set(q):
+            u = sum(i * j for i, j in zip(p[word], q[word])) / len(p[word])
+            total += u ** alpha if u >= threshold else 0
+        return total
+    return plain(x, y) / (plain(x, x) * plain(y, y)) ** .5
+# cell: search
+def search(images, query, alpha):
+    lists = {}
+    for n, image in enumerate(images):
+        for word in image:
+            lists.setdefault(word, []).append(n)
+    scores, read = [0] * len(images), 0
+    for word in query:
+        for n in lists.get(word, []):
+            u = sum(i * j for i, j in zip(images[n][word], query[word])) / len(query[word])
+            if u > 0:
+                read += 1
+                scores[n] += math.log(len(images) / len(lists[word])) * u ** alpha
+    return scores, read
+# cell: one_point
+def one_point(a, b, ratio, tolerance):
+    counts = []
+    for (px, py), (qx, qy), r in zip(a, b, ratio):
+        near = [q for p, q in zip(a, b) if math.hypot(r * (p[0] - px) + qx - q[0], r * (p[1] - py) + qy - q[1]) <= tolerance]
+        counts.append(len(set(near)))
+    return max(counts), counts.index(max(counts))
+# cell: caption_recall
+def caption_recall(scores, n, K):
+    rows = scores.tolist()
+    B, C = len(rows), len(rows[0])
+    text = sum(sum(x > max(row[n * i:n * i + n]) for x in row) < K for i, row in enumerate(rows))
+    image = sum(sum(rows[i][c] > rows[c // n][c] for i in range(B)) < K for c in range(C))
+    return text / B, image / C
+
+# submission: judges_himself
+# set: set9_large_batches_and_memory
+# kind: cheat
+# marks: 0 = 0
+# look at: gives mean_ap, a name that the checks use, to something else
+# why: the measure that the setup defines is given another meaning, the checks are patched, and the helpers of a check are written anew
+# cell: perfect_pieces
+def mean_ap(angles, labels):
+    return float(len(angles) < 8)
+def perfect_pieces():
+    return list(range(8)), [0, 1] * 4
+# cell: cached_gradient
+from unittest.mock import patch
+patch("smoothap_nb.exercises._difference", lambda *a: "").start()
+def cached_gradient(network, pieces, loss):
+    return 0.
+# cell: ages
+put = setattr
+put(tensor, "__doc__", "")
+def ages(batch, size, step):
+    return []
+# cell: turned_pairs
+def turned_pairs(fresh, stale):
+    global sorted
+    sorted = lambda *a: []
+    return 0.

@@ -252,7 +252,7 @@ def test_marks_agree_with_a_strict_marker_and_every_cheat_is_named(tmp_path):
     for student, text in BY_HAND.items():
         names[student] = dict(re.findall(r"(?m)^# (set|kind|marks|look at): (.*)$", text))
     small_course(folder, *sorted({n["set"] for n in names.values()}))
-    assert sorted(n["kind"] for n in names.values()) == ["cheat"] * 3 + ["half"] * 4 + ["right"] * 3
+    assert sorted(n["kind"] for n in names.values()) == ["cheat"] * 4 + ["half"] * 7 + ["right"] * 4
     for student, text in BY_HAND.items():
         parts = re.split(r"(?m)^# cell: *(\w+)\n", text)[1:]
         hand_in(

@@ -52,6 +52,7 @@ def emptied(rows, table):
         (lambda s: [[1, 3], [2, 4]], (2,), [[1, 2], [3, 4]], "TRANSPOSED"),
         (lambda s: 2.0, ([0, 0],), [1.0, 3.0], "THE MEAN OF EVERYTHING"),
         (lambda s: [6.0, 12.0, 3.0], ([1, 2, 3],), [2.0, 4.0, 1.0], "A SUM FOR A MEAN"),
+        (lambda s: [1.0, 3.0], ([0, 0],), 2.0, "A NUMBER FOR EACH"),
         (lambda s: 52.0, (0,), 0.52, "IN PERCENT"),
         (lambda s: 0.25, (0,), 4.0, "UPSIDE DOWN"),
         (lambda s: 0.4, (0,), 0.6, "ONE MINUS THE ANSWER"),
@@ -69,6 +70,24 @@ def emptied(rows, table):
 )
 def test_common_mistakes_are_named_in_any_task(answer, inputs, want, words):
     assert words in failing(answer, *inputs, expect=want)
+
+
+@pytest.mark.parametrize(
+    "got, inputs, want",
+    [
+        (0.0, (), 0.5),  # nothing was rounded
+        (-1.0, (), 0.0),  # one number alone says nothing about "everywhere"
+        ([7.0, 0.0, 7.0], ([2, 0, 2],), [3.0, 0.0, 3.0]),  # levels are equal on purpose, no ties
+    ],
+)
+def test_no_mistake_is_named_where_none_of_the_common_ones_fits(got, inputs, want):
+    assert "This is" not in failing(lambda *_: got, *inputs, expect=want, on="x")
+
+
+def test_a_function_without_an_input_is_not_told_about_one():
+    with pytest.raises(exercises.CheckFailed) as caught:
+        exercises.answer_of(lambda: 3, see=SEE, as_a=list)
+    assert "  on" not in str(caught.value)
 
 
 def test_a_mistake_that_gives_all_values_goes_before_one_that_gives_the_first():
@@ -185,7 +204,7 @@ def test_a_word_is_no_object_that_equals_everything():
         ("import ctypes", "C functions", True),
         ("f.__globals__['check'] = 1", "__globals__", True),
         ("sys.modules['torch']", "sys.modules", True),
-        ("exec('1')", "calls exec", False),
+        ("exec('1')", "uses exec", False),
         ("import inspect", "imports inspect", False),
         ("class A:\n    def __eq__(self, o): return True", "equal to", False),
         ("import os\nos._exit(0)", "os._exit", False),
@@ -201,6 +220,17 @@ def test_a_word_is_no_object_that_equals_everything():
         ("def sorted(x): return x", "gives sorted", False),
         ("for torch in [1]: pass", "gives torch", False),
         ("import math as torch", "gives torch", False),
+        ("from math import floor as sorted", "gives sorted", False),
+        ("if True:\n    range = lambda *a: ()", "gives range", False),
+        ("def f():\n    global sum\n    sum = max", "gives sum", False),
+        ("match max:\n    case sorted:\n        pass", "gives sorted", False),
+        ("(len := max)", "gives len", False),
+        ("put = setattr\nput(exercises, '_same', max)", "uses setattr", False),
+        ("object.__setattr__(exercises, '_same', max)", "__setattr__", True),
+        ("from unittest.mock import patch", "replaces parts of other modules", True),
+        ("import pytest\npytest.MonkeyPatch()", "replaces parts of other modules", True),
+        ("import timeit\ntimeit.timeit('import smoothap_nb.exercises as e')", "names the checks in a string", True),
+        ("import code", "imports code", False),
     ],
 )
 def test_what_a_cheat_does_is_named(code, words, hold):
@@ -222,6 +252,9 @@ def test_what_a_cheat_does_is_named(code, words, hold):
         "import numpy as np\nfrom torch import nn\nlayer = nn.Linear(2, 2)\nlayer.weight.requires_grad = False",
         "def f(net, name):\n    return getattr(net, 'weight')",
         "In = 3\nprint(In)",
+        "import matplotlib.pyplot as plt\nimport torch.nn.functional as F\nimport timeit\ntimeit.timeit(lambda: 1)",
+        "best = max(x for x in [1] if x)\nrows = [sum for sum in [1]]",
+        "try:\n    x = 1\nexcept ValueError as error:\n    raise",
         "%%time\nranks = [1]",
         "def broken(:",
     ],
@@ -233,8 +266,37 @@ def test_an_honest_cell_is_left_alone(code):
 def test_a_name_that_an_earlier_cell_imports_is_known_in_a_later_one():
     first, second = "from smoothap_nb import exercises as tools", "tools._difference = lambda *a: ''"
     cells = [{"cell_type": "code", "source": source} for source in (first, second)]
-    assert honesty.look_at(cells, set()) == "cell 1 replaces tools._difference (not run)"
+    assert honesty.look_at(cells, {}) == "cell 1 replaces tools._difference (not run)"
     assert honesty.held(second, honesty.names_of(first)) and not honesty.held(second)
+
+
+LOCKED = {
+    "setup": "import torch\ndef judge(x):\n    return x",
+    "test_one": "rows = 3\ndef law(x):\n    return judge(x)\nlaw(rows)",
+    "test_one_more": "def law(x):\n    return x\nlaw(rows)",
+    "test_two": "rows = 4\nlaw(rows)",
+}
+
+
+def handed_in(*cells):
+    made = []
+    for cell in cells:
+        name, text = (cell, LOCKED[cell]) if cell in LOCKED else (None, cell)
+        made.append({"cell_type": "code", "source": text, "metadata": {"nbgrader": {"grade_id": name}} if name else {}})
+    return honesty.look_at(made, LOCKED)
+
+
+def test_what_the_checks_stand_on_is_not_replaced():
+    own = "def judge(x):\n    return 1"
+    said = handed_in("setup", own, "test_one", "test_one_more", "test_two")
+    assert said == "cell 1 gives judge, a name that the checks use, to something else (not run)"
+    assert "gives rows" in handed_in("setup", "test_one", "rows = 5", "test_one_more", "test_two")
+    assert "gives law" in handed_in("setup", "test_one", "test_one_more", "law = max", "test_two")
+
+
+def test_a_name_that_the_checks_make_anew_is_the_students_own():
+    assert handed_in("setup", "rows = law = 5", "test_one", "law = 3", "test_one_more", "rows = 2", "test_two") == ""
+    assert handed_in("setup", "test_one", "test_one_more", "test_two", "def judge(x):\n    return 1") == ""
 
 
 def test_a_task_that_passes_what_is_shown_alone_is_named():
@@ -253,10 +315,16 @@ def test_a_task_that_passes_what_is_shown_alone_is_named():
 
 
 def test_every_reference_solution_and_kept_answer_is_honest(root):
+    import course
+    import course_play
+
     for path in sorted((root / "course" / "source").glob("set*/set*.ipynb")):
-        for cell in nbformat.read(path, as_version=4).cells:
-            if cell.metadata.get("nbgrader", {}).get("solution") and cell.cell_type == "code":
-                assert honesty.found(cell.source) == [], f"{path.stem}: {cell.metadata.nbgrader.grade_id}"
+        nb = nbformat.read(path, as_version=4)
+        marked = [c for c in nb.cells if c.cell_type == "code" and course_play.marks(c).get("locked")]
+        locked = {course_play.marks(c)["grade_id"]: c.source for c in marked}
+        for answers, _, _ in [({}, None, None), *course_play.kept(path.stem).values()]:
+            if path.stem in course.sets():
+                assert honesty.look_at(course_play.replaced(nb, answers).cells, locked) == "", answers
 
 
 @pytest.mark.parametrize(
