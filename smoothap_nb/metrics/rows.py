@@ -98,7 +98,8 @@ class Rows:
 
     def slices(self, step: int) -> Iterator[slice]:
         "All rows, so many at a time."
-        return (slice(start, min(start + step, len(self))) for start in range(0, len(self), max(1, step)))
+        step = max(1, step)
+        return (slice(start, min(start + step, len(self))) for start in range(0, len(self), step))
 
     def keep(self, budget: int) -> int:
         "Prepare all rows once, where they fit into `budget` bytes; gives the bytes that this takes."
@@ -139,8 +140,8 @@ class Rows:
 
 def _fingerprint(block: Tensor) -> np.ndarray:
     "A 64-bit number for each row that is equal where rows are equal, and hardly ever elsewhere."
-    bits = np.ascontiguousarray((block + 0.0).cpu().numpy())
-    bits = bits.view(np.int64 if block.dtype == torch.float64 else np.int32)
+    # halves of a float64 apart: round numbers end in zero bits, which a product would leave at the top and lose
+    bits = np.ascontiguousarray((block + 0.0).cpu().numpy()).view(np.int32)
     weights = np.random.default_rng(0).integers(1, 2**62, bits.shape[1]) * 2 + 1
     with np.errstate(over="ignore"):
         return (bits.astype(np.int64) * weights).sum(1)
