@@ -234,7 +234,8 @@ def equivalents() -> dict[str, str]:
     "Mutants that no test can kill: name -> why."
     if not EQUIVALENT.exists():
         return {}
-    return {m["mutant"]: m["why"] for m in tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("equivalent", [])}
+    groups = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("equivalent", [])
+    return {mutant: group["why"] for group in groups for mutant in group["mutants"]}
 
 
 # --- the tests --------------------------------------------------------------------------------------------------------
