@@ -19,7 +19,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from smoothap_nb.checks import check_choice, reason
-from smoothap_nb.retrieval.descriptors import SCALES, Whitening, extract_descriptors, gem_pool, mac_pool, rmac_pool
+from smoothap_nb.retrieval.descriptors import (
+    SCALES,
+    Whitening,
+    extract_descriptors,
+    gem_pool,
+    mac_pool,
+    rmac_pool,
+    spoc_pool,
+)
 
 __all__ = ["PRINTED", "Printed", "PublishedNetwork", "load_published"]
 
@@ -52,7 +60,8 @@ class _Pool(nn.Module):
         if self.kind == "gem":
             rows = gem_pool(maps, self.p)
         else:
-            rows = {"mac": mac_pool, "spoc": lambda m: m.mean((2, 3)), "rmac": rmac_pool}[self.kind](maps)
+            # theirs averages for SPoC where ours adds up: the same at length 1, which every descriptor is brought to
+            rows = {"mac": mac_pool, "spoc": spoc_pool, "rmac": rmac_pool}[self.kind](maps)
         return rows if self.whiten is None else self.whiten(F.normalize(rows, dim=1))
 
 

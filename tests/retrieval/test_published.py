@@ -65,6 +65,16 @@ def test_a_network_describes_as_its_own_code_would(tmp_path, whiten):
             network.describe([image], whitening="another")
 
 
+def test_spoc_is_the_average_of_theirs_at_length_one(tmp_path):
+    content, features = checkpoint(pooling="spoc")
+    content["state_dict"].pop("pool.p")
+    torch.save(content, tmp_path / "net.pth")
+    network, image = load_published(tmp_path / "net.pth"), torch.rand(3, 64, 80)
+    with torch.no_grad():
+        wanted = F.normalize(network.backbone(image[None]).mean((2, 3)), dim=1)
+    assert torch.allclose(network.describe([image], (1.0,)), wanted, atol=1e-5)
+
+
 class Burglar:
     def __reduce__(self):
         return os.system, ("touch burgled",)
