@@ -27,6 +27,11 @@ class LocalHit(NamedTuple):
     inliers: int  # points that agree on one arrangement; 0 where it was not verified
     score: float  # ASMK*
 
+    @property
+    def caption(self) -> str:
+        "What a contact sheet says of it: answers are ordered by points first."
+        return f"{self.inliers} points" if self.inliers else f"{self.score:.3f}"
+
 
 def search_local(image, folder, k: int = 10, *, limit: int = 700, top: int = 100, least: int = 5, cache=None,
                  progress: bool = True, notify: Callable[[str], None] = to_stderr) -> list[LocalHit]:

@@ -26,13 +26,18 @@ class Result(NamedTuple):
     path: Path
     score: float
 
+    @property
+    def caption(self) -> str:
+        "What a contact sheet says of it."
+        return f"{self.score:.3f}"
+
 
 def contact_sheet(query, results: Sequence[Result], path, columns: int = 5) -> Path:
     """Write the query and its answers as one PNG, with rank, score and file name.
 
     Args:
         query: path of a picture, or a `PIL.Image.Image`.
-        results: what `search` gives, best first.
+        results: what `search` or `search_local` gives, best first.
         path: the file to write, ending in .png; its folder is made where it does not exist. The file appears whole or
             not at all.
         columns: answers per row.
@@ -80,7 +85,7 @@ def draw_sheet(query, results: Sequence[Result], columns: int = 5, side: int = 2
             frame(
                 axes[place // columns, 1 + place % columns],
                 result.path,
-                f"{place + 1}:  {result.score:.3f}",
+                f"{place + 1}:  {result.caption}",
                 PALETTE["exact"],
                 result.path.name,
                 side,

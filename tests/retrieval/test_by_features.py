@@ -9,7 +9,8 @@ from PIL import Image
 
 from smoothap_nb.data.town_houses import catalogue
 from smoothap_nb.data.town_streets import make_street, photograph
-from smoothap_nb.retrieval.by_features import search_local
+from smoothap_nb.retrieval.by_features import LocalHit, search_local
+from smoothap_nb.retrieval.sheets import draw_sheet
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,12 @@ def test_what_cannot_be_searched(album, tmp_path):
         search_local(album / "0-0.png", tmp_path / "empty", progress=False)
     with pytest.raises(FileNotFoundError):
         search_local(album / "missing.png", album, progress=False)
+
+
+def test_a_sheet_says_what_the_order_is_by(album):
+    hits = [LocalHit(album / "0-0.png", 31, 0.011), LocalHit(album / "0-1.png", 12, 0.018)]
+    titles = [ax.get_title() for ax in draw_sheet(album / "0-0.png", hits).axes]
+    assert titles == ["query", "1:  31 points", "2:  12 points"]
 
 
 def test_the_command(album, tmp_path):
