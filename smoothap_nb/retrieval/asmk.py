@@ -6,6 +6,7 @@ Lesson 19 derives the kernels; here is the plumbing that makes a query fast: for
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -78,6 +79,14 @@ def _add_float(words, vectors, starts, images, stored, alpha, threshold, burst, 
                 out[images[p]] += s
         if burst and total > 0.0:
             out[last] += rooted / np.sqrt(total)
+
+
+def _digest(content: dict[str, np.ndarray]) -> str:
+    "A changed bit is another code, and nothing else would tell."
+    found = hashlib.sha256()
+    for name in sorted(content):
+        found.update(np.ascontiguousarray(content[name]).view(np.uint8))
+    return found.hexdigest()
 
 
 class ASMKIndex:
@@ -223,6 +232,7 @@ class ASMKIndex:
             "codebook": self.codebook.words, "words": self._words, "images": self._images, "norms": self._norms,
             "vectors": self._vectors.view(np.int64) if self.binary else self._vectors,
         }
+        settings["content"] = _digest(content)
         write_atomic(path, save(content, {"format": _FORMAT, "settings": json.dumps(settings)}))
 
     @classmethod
@@ -248,6 +258,8 @@ class ASMKIndex:
                     raise ValueError("it was not written by ASMKIndex.save")
                 settings = json.loads(meta["settings"])
                 content = {name: file.get_tensor(name) for name in file.keys()}
+            if settings.pop("content", None) not in (None, _digest(content)):  # older files have none
+                raise ValueError("its content is not what was saved")
             own = Codebook(content["codebook"])
             pictures, stored = settings.pop("pictures"), settings.pop("codebook")
             index = cls(own, **settings)

@@ -246,6 +246,22 @@ def test_an_index_that_does_not_fit_is_refused(tmp_path, codebook, pictures):
         ASMKIndex.load(path)
 
 
+def test_one_changed_bit_of_an_index_is_noticed(tmp_path, codebook, pictures):
+    path = tmp_path / "town.safetensors"
+    ASMKIndex(codebook).add(pictures).save(path)
+    whole = path.read_bytes()
+    start = 8 + int.from_bytes(whole[:8], "little")
+    for place in range(start, len(whole), (len(whole) - start) // 20):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(ValueError, match="damaged"):
+            ASMKIndex.load(path)
+
+
+def test_an_empty_index_is_kept(tmp_path, codebook):
+    ASMKIndex(codebook).save(tmp_path / "none.safetensors")
+    assert len(ASMKIndex.load(tmp_path / "none.safetensors")) == 0
+
+
 @pytest.mark.parametrize("part", ["words", "images", "norms", "codebook"])
 def test_an_index_with_one_part_altered_is_refused(tmp_path, codebook, pictures, part):
     from safetensors import safe_open
