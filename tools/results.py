@@ -414,7 +414,35 @@ def official_hours(page: Path) -> str:
     )
 
 
+def town_mining(page: Path) -> str:
+    "What the quarter of Town's distractors that was mined costs, against any quarter and all: medians of the towns."
+    found = stored().get("town.json", {})
+    towns = [t["mining"] for seed, t in found.get("towns", {}).items() if seed != "100" and "mining" in t]
+    if not towns:
+        return "Not measured yet: `python -m smoothap_nb.retrieval.town_study --part mining`.\n"
+    median = lambda *keys: statistics.median(_deep(t, *keys) for t in towns)  # noqa: E731
+    sets = list(next(iter(towns[0].values())))
+    rows = [
+        [name.replace("*", "\\*"),
+         *(" / ".join(f"{median(name, s, setup, 'mAP'):.1f}" for setup in ("medium", "hard")) for s in sets)]
+        for name in towns[0]
+    ]
+    return (
+        f"mAP in percent, Medium / Hard, medians of {len(towns)} towns of {found['counts']['landmarks']} houses "
+        "each:\n\n"
+        + table(["method", *(f"distractors: {s}" for s in sets)], rows)
+        + "\n"
+    )
+
+
+def _deep(value: dict, *keys: str) -> float:
+    for key in keys:
+        value = value[key]
+    return value
+
+
 BLOCKS = {
+    "mining": town_mining,
     "official": official_hours,
     "teaching": teaching,
     "grading": grading,
