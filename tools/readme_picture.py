@@ -1,8 +1,9 @@
-"""Take the README's picture from a run's report: the first two queries with what three competitors return.
+"""Take the README's picture from a run's report: the first two queries with what each competitor returns.
 
     python tools/readme_picture.py runs/demo
 """
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -20,7 +21,8 @@ def main(run: Path) -> None:
         browser = play.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 980, "height": 900})
         page.goto((run / "report.html").resolve().as_uri())
-        first, last = page.locator("h3").nth(0).bounding_box(), page.locator(".row").nth(5).bounding_box()
+        rows = 2 * len(json.loads((run / "metrics.json").read_text(encoding="utf-8"))["metrics"])
+        first, last = page.locator("h3").nth(0).bounding_box(), page.locator(".row").nth(rows - 1).bounding_box()
         target = ROOT / "docs" / "images" / "report-rows.png"
         target.parent.mkdir(exist_ok=True)
         page.screenshot(path=target, full_page=True, clip={"x": first["x"] - 8, "y": first["y"] - 8, "width": 900,

@@ -273,6 +273,7 @@ def write_report(run, record: dict, shown: dict) -> Path:
                f"each a query once, "
         f"ranked against {against}",
         table=_table(record["metrics"]),
+        started="start" in record["metrics"],
         skipped=sum(int(v) for k, v in trained.items() if k.endswith("queries_skipped")),
         examples=_examples(shown),
         ends=_class_rows(shown),

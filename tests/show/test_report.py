@@ -80,6 +80,7 @@ def test_page_is_self_contained_and_says_everything(run):
         assert f"{number:.3f}" in page or number == 0
     for word in ("raw pixels", "untrained", "seed 0", "torch", "checkpoint_every", "commit"):
         assert word in page
+    assert "Start: the features" not in page  # this one began with nothing
     assert not re.search(r"<img(?![^>]*alt=)", page)
 
 
