@@ -19,6 +19,7 @@ SETTINGS = [
         "batch.images=3",
         "optim.steps=4",
         "model.dim=8",
+        "model.weights=none",
         "checkpoint_every=2",
         "log_every=1",
         "evaluate.metrics=['mAP', 'R@1']",
