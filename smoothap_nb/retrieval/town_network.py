@@ -1,15 +1,17 @@
 """A network for Town: a small ResNet that learns houses of towns that nobody judges, and its descriptors, pooled in all
 the ways of lesson 16.
 
-It sees houses of `TOWNS`, eight views each, first as classes (a softmax over cosines), then by Smooth-AP. It is trained
-once for all towns, as the published networks are trained once for Oxford and Paris; whitening is learnt on each town's
-own codebook houses.
+It sees houses of other towns, eight views each, first as classes (a softmax over cosines), then by Smooth-AP. It is
+trained once for all towns, as the published networks are trained once for Oxford and Paris, and so is its whitening.
+Two recipes are kept: the first one gave a weak network, and the second asks whether more houses, more pixels and more
+steps mend that. The validation town chooses.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -33,51 +35,65 @@ from smoothap_nb.retrieval.descriptors import (
 from smoothap_nb.retrieval.local import diffuse
 from smoothap_nb.retrieval.netvlad import NetVLAD
 
-__all__ = ["POOLINGS", "training_houses", "train_backbone", "kept_backbone", "train_netvlad", "town_descriptors",
-           "global_scores", "whiten"]
+__all__ = ["POOLINGS", "RECIPES", "Recipe", "training_houses", "train_backbone", "kept_backbone", "train_netvlad",
+           "town_descriptors", "global_scores", "whiten"]
 
 POOLINGS = {"MAC": mac_pool, "SPoC": spoc_pool, "CroW": crow_pool, "R-MAC": rmac_pool, "GeM": gem_pool}
-TOWNS = (300, 301, 302, 303)  # seeds
-HOUSES = TownSize(0, 0, 50, 8, 0, 0)  # of each
-SIDE = 128  # pixels of a picture's longer side, as the network sees it
+
+
+class Recipe(NamedTuple):
+    "How a network is trained."
+
+    towns: int  # with 50 houses each
+    side: int  # pixels of a picture's longer side, as the network sees it
+    crop: int  # pixels of a house that is cut out, in training
+    reach: float  # how much larger than the house what is cut out may be
+    epochs: int  # houses as classes
+    steps: int  # Smooth-AP
+
+
+RECIPES = {"first": Recipe(4, 128, 64, 1.3, 30, 100), "second": Recipe(8, 192, 96, 1.6, 30, 200)}
+FIRST_TOWN = 300  # seed of the first; the others follow
+HOUSES = TownSize(0, 0, 50, 8, 0, 0)  # of each town
 VERSION = 1  # goes up when training changes
-_CROP = 64
 
 
-def training_houses(root=None, towns=TOWNS, houses: TownSize = HOUSES) -> tuple[Tensor, Tensor, Tensor]:
+def training_houses(recipe: Recipe, root=None, houses: TownSize = HOUSES) -> tuple[Tensor, Tensor, Tensor]:
     """Houses that are in no judged town, drawn at the first call.
 
     Returns:
-        pictures (N, 3, SIDE, SIDE) in [0, 1], black where a picture is not square, boxes (N, 4) of the houses in their
+        pictures (N, 3, side, side) in [0, 1], black where a picture is not square, boxes (N, 4) of the houses in their
         pixels, and (N,) which house.
     """
-    pictures, boxes, labels = [], [], []
-    for seed in towns:
+    pictures, boxes, labels, side = [], [], [], recipe.side
+    for town in range(recipe.towns):
+        seed = FIRST_TOWN + town
         folder = data_root(root) / "town" / f"training-{houses.distractors}x{houses.distractor_views}-{seed}-v{DRAWING}"
         draw_once(folder, houses, seed)
         records = json.loads((folder / "town.json").read_text(encoding="utf-8"))["records"]
         for path in load_distractors(folder, "town-distractors"):
-            picture, record = read_image(path, size=SIDE), records[Path(path).stem]
-            pictures.append(F.pad(picture, (0, SIDE - picture.shape[2], 0, SIDE - picture.shape[1])))
-            boxes.append([v * SIDE / max(WIDE) for v in record["box"]])
-            labels.append(record["house"] + houses.distractors * towns.index(seed))
+            picture, record = read_image(path, size=side), records[Path(path).stem]
+            pictures.append(F.pad(picture, (0, side - picture.shape[2], 0, side - picture.shape[1])))
+            boxes.append([v * side / max(WIDE) for v in record["box"]])
+            labels.append(record["house"] + houses.distractors * town)
     return torch.stack(pictures), torch.tensor(boxes), torch.tensor(labels)
 
 
-def _views(pictures: Tensor, boxes: Tensor, chance: torch.Generator | None) -> Tensor:
-    """Houses cut out, (B, 3, 64, 64).
+def _views(pictures: Tensor, boxes: Tensor, chance: torch.Generator | None, recipe: Recipe) -> Tensor:
+    """Houses cut out, (B, 3, crop, crop).
 
     With `chance` at other sizes, a little aside, in another light.
     """
+    crop = recipe.crop
     draw = lambda *shape: torch.rand(shape, generator=chance) if chance else torch.full(shape, 0.5)  # noqa: E731
     low, high = boxes[:, :2], boxes[:, 2:]
     sides = (high - low).amax(1, keepdim=True)
     middle = (low + high) / 2 + 0.3 * sides * (draw(len(boxes), 2) - 0.5)
-    half = sides / 2 * (0.7 + 0.6 * draw(len(boxes), 1))
-    steps = (torch.arange(_CROP) + 0.5) / _CROP * 2 - 1
+    half = sides / 2 * (0.7 + (recipe.reach - 0.7) * draw(len(boxes), 1) if chance else 1.0)
+    steps = (torch.arange(crop) + 0.5) / crop * 2 - 1
     x, y = (middle[:, i : i + 1] + half * steps for i in (0, 1))
-    grid = torch.stack([x[:, None].expand(-1, _CROP, -1), y[:, :, None].expand(-1, -1, _CROP)], 3)
-    views = F.grid_sample(pictures, grid * 2 / SIDE - 1, padding_mode="border", align_corners=False)
+    grid = torch.stack([x[:, None].expand(-1, crop, -1), y[:, :, None].expand(-1, -1, crop)], 3)
+    views = F.grid_sample(pictures, grid * 2 / recipe.side - 1, padding_mode="border", align_corners=False)
     light = (0.75 + 0.5 * draw(len(boxes), 1, 1, 1)) * (0.95 + 0.1 * draw(len(boxes), 3, 1, 1))
     return (views * light).clamp(0, 1)
 
@@ -95,15 +111,15 @@ def _small_resnet() -> nn.Module:
     return nn.Sequential(Normalize([0.5] * 3, [0.25] * 3), *stem, BasicBlock(32, 32), block(32, 64), block(64, 128))
 
 
-def train_backbone(pictures: Tensor, boxes: Tensor, labels: Tensor, seed: int = 0, epochs: int = 30, steps: int = 100,
+def train_backbone(pictures: Tensor, boxes: Tensor, labels: Tensor, recipe: Recipe, seed: int = 0,
                    tell=None) -> nn.Module:
     """The small ResNet, from random weights, with GeM: first houses as classes, then Smooth-AP (tau 0.05).
 
     Args:
         pictures, boxes, labels: of `training_houses`.
+        recipe: its epochs are of the softmax over cosines, batches of 64, AdamW at 3e-3 that warms up and falls to 0;
+            its steps of Smooth-AP, 16 houses with 4 pictures each, at 5e-4 falling to 0.
         seed: of weights, batches and crops.
-        epochs: of the softmax over cosines, batches of 64, AdamW at 3e-3 that warms up and falls to 0.
-        steps: of Smooth-AP, 16 houses with 4 pictures each, at 5e-4 falling to 0.
         tell: receives a line now and then.
 
     Returns:
@@ -115,11 +131,11 @@ def train_backbone(pictures: Tensor, boxes: Tensor, labels: Tensor, seed: int = 
     classes, neck = nn.Parameter(torch.randn(houses, 128)), nn.BatchNorm1d(128, affine=False)
 
     def describe(rows):
-        return F.normalize(neck(gem_pool(network(_views(pictures[rows], boxes[rows], chance)))), dim=1)
+        return F.normalize(neck(gem_pool(network(_views(pictures[rows], boxes[rows], chance, recipe)))), dim=1)
 
     optimizer, per_epoch = torch.optim.AdamW([*network.parameters(), classes], weight_decay=5e-3), len(labels) // 64
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=max(1, epochs * per_epoch))
-    for epoch in range(epochs):
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=max(1, recipe.epochs * per_epoch))
+    for epoch in range(recipe.epochs):
         order, right = torch.randperm(len(labels), generator=chance), 0
         for rows in order[: per_epoch * 64].view(-1, 64):
             cosines = describe(rows) @ F.normalize(classes, dim=1).T
@@ -128,8 +144,8 @@ def train_backbone(pictures: Tensor, boxes: Tensor, labels: Tensor, seed: int = 
         tell(f"epoch {epoch}: {right / max(1, 64 * per_epoch):.0%} of the views named")
     members = [(labels == h).nonzero()[:, 0] for h in range(houses)]
     optimizer, loss = torch.optim.AdamW(network.parameters(), lr=5e-4, weight_decay=5e-3), SmoothAPLoss(tau=0.05)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps))
-    for step in range(steps):
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, recipe.steps))
+    for step in range(recipe.steps):
         rows = _some(members, chance)
         value = loss(describe(rows), labels[rows])
         _step(optimizer, schedule, value)
@@ -151,13 +167,14 @@ def _step(optimizer, schedule, value: Tensor) -> None:
     schedule.step()
 
 
-def kept_backbone(root=None, tell=None) -> nn.Module:
+def kept_backbone(recipe: Recipe, root=None, tell=None) -> nn.Module:
     "The network of `train_backbone` on `training_houses`, trained at the first call and kept beside the towns."
     from safetensors.torch import load_file, save
 
-    path = data_root(root) / "town" / f"network-{VERSION}-v{DRAWING}.safetensors"
+    name = "-".join(f"{v:g}" for v in recipe)
+    path = data_root(root) / "town" / f"network-{VERSION}-v{DRAWING}-{name}.safetensors"
     if not path.is_file():
-        network = train_backbone(*training_houses(root), tell=tell)
+        network = train_backbone(*training_houses(recipe, root), recipe, tell=tell)
         write_atomic(path, save({k: v.contiguous() for k, v in network.state_dict().items()}))
     network = _small_resnet()
     network.load_state_dict(load_file(path))
@@ -190,21 +207,23 @@ def train_netvlad(columns: Tensor, labels: Tensor, seed: int = 0, steps: int = 6
     return head.eval()
 
 
-def town_descriptors(town: Town, root=None, tell=None) -> dict[str, dict[str, Tensor]]:
-    """Queries, gallery (distractors behind it) and codebook pictures in every way of pooling, and two floors: the
-    pixels themselves, and the network before training.
+def town_descriptors(town: Town, recipe: Recipe, root=None, tell=None) -> dict[str, dict[str, Tensor]]:
+    """Queries and gallery (distractors behind it) in every way of pooling, and two floors: the pixels themselves, and
+    the network before training.
 
     Returns:
-        {method: {"queries", "gallery", "codebook": (N, D) of length 1}}.
+        {method: {"queries", "gallery": (N, D) of length 1}}; under "GeM" also "lesson", the houses of training, and
+        "pairs" (M, 2), which of them are the same.
     """
-    network = kept_backbone(root, tell)
-    pictures, boxes, labels = training_houses(root)
+    network = kept_backbone(recipe, root, tell)
+    pictures, boxes, labels = training_houses(recipe, root)
     with torch.no_grad():
-        learnt = torch.cat([network(_views(p, b, None)) for p, b in zip(pictures.split(100), boxes.split(100))])
+        learnt = torch.cat([
+            network(_views(p, b, None, recipe)) for p, b in zip(pictures.split(100), boxes.split(100))
+        ])
     lists = {
-        "queries": [town.data.query_image(q, size=SIDE) for q in range(len(town.gnd))],
-        "gallery": [read_image(p, size=SIDE) for p in [*town.data.gallery, *town.distractors]],
-        "codebook": [read_image(p, size=SIDE) for p in town.codebook],
+        "queries": [town.data.query_image(q, size=recipe.side) for q in range(len(town.gnd))],
+        "gallery": [read_image(p, size=recipe.side) for p in [*town.data.gallery, *town.distractors]],
     }
     maps = {name: _maps(network, some) for name, some in lists.items()}
     torch.manual_seed(0)
@@ -215,6 +234,8 @@ def town_descriptors(town: Town, root=None, tell=None) -> dict[str, dict[str, Te
     }
     for method, pool in (POOLINGS | {"NetVLAD": train_netvlad(learnt, labels)}).items():
         out[method] = {name: _pooled(pool, found) for name, found in maps.items()}
+    same = torch.ones(len(labels), len(labels), dtype=torch.bool).triu(1) & (labels[:, None] == labels)
+    out["GeM"] |= {"lesson": _pooled(gem_pool, [learnt]), "pairs": same.nonzero()}
     return out
 
 
@@ -250,6 +271,6 @@ def global_scores(described: dict, stop: int | None, settings: dict) -> dict[str
 
 
 def whiten(described: dict[str, Tensor], dimensions: int) -> dict[str, Tensor]:
-    "Descriptors of one method, PCA-whitened on the town's codebook pictures."
-    whitening = learn_whitening(described["codebook"], dimensions=min(dimensions, len(described["codebook"]) - 1))
-    return {name: whitening(rows) for name, rows in described.items()}
+    "Queries and gallery, whitened by what the houses of training and their pairs teach."
+    whitening = learn_whitening(described["lesson"], described["pairs"], dimensions)
+    return {name: whitening(described[name]) for name in ("queries", "gallery")}

@@ -45,6 +45,7 @@ GRIDS = {
     "average": (10, 5, 3, 2),  # pictures of average query expansion
     "alpha": ((50, 3.0), (10, 3.0), (5, 3.0), (3, 3.0)),  # pictures and exponent of alpha query expansion
     "diffusion": ((50, 0.99, 3.0), (20, 0.9, 3.0), (20, 0.5, 3.0), (10, 0.5, 3.0), (10, 0.9, 1.0), (10, 0.5, 1.0)),
+    "recipe": ("first", "second"),  # of the network
     "dimensions": (64, 32, 128),  # of the whitened GeM
     "mix": (0.5, 0.3, 0.7, 0.85),  # share of the local scores where both are added
 }
@@ -184,14 +185,20 @@ def local_rows(pack: Pack, settings: dict, seed: int = 0) -> dict[str, dict]:
 
 def network_part(pack: Pack, settings: dict | None, local: dict, root=None) -> tuple[dict, dict]:
     "Rows of the global methods, and their settings: chosen here where none are given."
-    from smoothap_nb.retrieval.town_network import global_scores, town_descriptors, whiten
+    from smoothap_nb.retrieval.town_network import RECIPES, global_scores, town_descriptors, whiten
 
-    described = town_descriptors(pack.town, root, print)
+    def plain(d):
+        return medium(d["queries"] @ d["gallery"].T, pack)
+
+    found = {name: town_descriptors(pack.town, RECIPES[name], root, print)
+             for name in (GRIDS["recipe"] if settings is None else [settings["recipe"]["value"]])}
+    recipe = chosen("recipe", lambda name: plain(found[name]["GeM"]), list(found))
+    described = found[recipe["value"]]
     book = Codebook.learn(pack.codebook, local["words"]["value"], seed=0)
     asmk = ASMKIndex(book).add(pack.gallery).search(pack.queries)
     if settings is None:
         gem = lambda d: whiten(described["GeM"], d)  # noqa: E731
-        settings = {"dimensions": chosen("dimensions", lambda d: medium(gem(d)["queries"] @ gem(d)["gallery"].T, pack))}
+        settings = {"recipe": recipe, "dimensions": chosen("dimensions", lambda d: plain(gem(d)))}
         queries, gallery = (gem(settings["dimensions"]["value"])[k] for k in ("queries", "gallery"))
         own, first = gallery @ gallery.T, queries @ gallery.T
         settings["alpha"] = chosen(

@@ -10,6 +10,7 @@ import torch
 from smoothap_nb.data.town import DRAWING, SIZES, TownSize, load_town
 from smoothap_nb.retrieval import town_network, town_study
 
+SMALL = town_network.Recipe(towns=1, side=128, crop=64, reach=1.3, epochs=0, steps=0)
 STORED = Path(__file__).resolve().parents[2] / "docs" / "results" / "town.json"
 
 
@@ -49,23 +50,23 @@ def test_mixed_scores_do_not_depend_on_units():
 
 @pytest.mark.slow
 def test_a_network_is_described_in_every_way(tiny, tmp_path, monkeypatch):
-    few = partial(town_network.training_houses, towns=(7,), houses=TownSize(0, 0, 4, 4, 0, 0))
+    few = partial(town_network.training_houses, houses=TownSize(0, 0, 4, 4, 0, 0))
     monkeypatch.setattr(town_network, "training_houses", few)
-    monkeypatch.setattr(town_network, "train_backbone", partial(town_network.train_backbone, epochs=1, steps=1))
-    described = town_network.town_descriptors(load_town("tiny", 1, root=tmp_path), tmp_path)
+    recipe = SMALL._replace(epochs=1, steps=1)
+    described = town_network.town_descriptors(load_town("tiny", 1, root=tmp_path), recipe, tmp_path)
     described["GeM, whitened"] = town_network.whiten(described["GeM"], 4)
     scores = town_network.global_scores(described, None, {"alpha": (2, 3.0), "diffusion": (3, 0.5, 3.0)})
     assert {"MAC", "SPoC", "CroW", "R-MAC", "GeM", "NetVLAD", "GeM, whitened + αQE", "pixels, 12 x 12"} < set(scores)
     assert all(s.shape == (3, 9 + 2) and torch.isfinite(s).all() for s in scores.values())
     monkeypatch.setattr(town_network, "train_backbone", lambda *a, **k: pytest.fail("trained again"))
-    again = town_network.kept_backbone(tmp_path)
+    again = town_network.kept_backbone(recipe, tmp_path)
     assert torch.isfinite(again(torch.rand(1, 3, 96, 128))).all()
 
 
 def test_a_house_is_cut_out_whole():
-    picture = torch.zeros(1, 3, town_network.SIDE, town_network.SIDE)
+    picture = torch.zeros(1, 3, SMALL.side, SMALL.side)
     picture[..., 20:60, 50:80] = 1
-    view = town_network._views(picture, torch.tensor([[50.0, 20.0, 80.0, 60.0]]), None)[0, 0]
+    view = town_network._views(picture, torch.tensor([[50.0, 20.0, 80.0, 60.0]]), None, SMALL)[0, 0]
     assert view.shape == (64, 64) and view[32, 32] == 1
     assert abs(view.mean() - 30 / 40) < 0.03  # the taller side fills the view
 
@@ -74,9 +75,23 @@ def test_stored_results_say_where_they_come_from():
     stored = json.loads(STORED.read_text(encoding="utf-8"))
     assert stored["drawing"] == DRAWING and len(stored["towns"]) == 4
     for seed, town in stored["towns"].items():
-        where = stored["environments"][f"{seed}, local"]
-        assert where["commit"] and where["hardware"] and where["date"] and where["torch"]
+        for part in town_study.PARTS:
+            where = stored["environments"][f"{seed}, {part}"]
+            assert town[part] and where["commit"] and where["hardware"] and where["date"] and where["torch"]
         assert 25 <= town["local"]["rSIFT-ASMK*"]["with distractors"]["hard"]["mAP"] <= 50  # hard, and not hopeless
+
+
+def test_the_learned_rows_are_there_and_above_their_floors():
+    stored = json.loads(STORED.read_text(encoding="utf-8"))
+    assert set(stored["settings"]["network"]["recipe"]["reached"]) == {'"first"', '"second"'}  # both tries are told
+    for town in stored["towns"].values():
+        medium = {name: row["with distractors"]["medium"]["mAP"] for name, row in town["network"].items()}
+        floor = max(medium.pop("pixels, 12 x 12"), medium.pop("GeM, not trained"))
+        assert {"MAC", "SPoC", "CroW", "R-MAC", "GeM", "NetVLAD", "GeM, whitened + αQE", "GeM, whitened + diffusion",
+                "rSIFT-ASMK* and GeM, whitened"} <= set(medium) and min(medium.values()) > floor
+        for row in town["mining"].values():
+            mined, any_quarter = (row[name]["medium"]["mAP"] for name in ("mined quarter", "any quarter"))
+            assert mined < any_quarter < row["none"]["medium"]["mAP"]
 
 
 def test_a_town_of_the_full_size_has_the_order_of_the_small_ones():
