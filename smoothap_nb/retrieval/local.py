@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..checks import check_choice, check_count, check_number, check_positive
+from ..checks import check_choice, check_count, check_finite, check_number, check_positive
 from ..extras import need
 from .features import Codebook, LocalFeatures, tentative_pairs
 
@@ -206,7 +206,7 @@ def diffuse(similarities: Tensor, queries: Tensor, k: int = 50, alpha: float = 0
 
     Raises:
         ImportError: scipy is missing; the message names the extra.
-        ValueError: shapes that do not fit, settings out of range.
+        ValueError: shapes that do not fit, settings out of range, NaN or infinity.
     """
     need("scipy", "diffuse")
     from scipy.sparse import coo_array, eye_array
@@ -216,6 +216,8 @@ def diffuse(similarities: Tensor, queries: Tensor, k: int = 50, alpha: float = 0
     if similarities.shape != (G, G) or queries.ndim != 2 or queries.shape[1] != G or G < 2:
         raise ValueError(f"similarities must be (G, G) with G from 2 on and queries (Q, G), got "
                          f"{tuple(similarities.shape)} and {tuple(queries.shape)}")
+    for name, values in (("similarities", similarities), ("queries", queries)):
+        check_finite(name, values)
     if not 0 <= check_number("alpha", alpha) < 1:
         raise ValueError(f"alpha must lie in [0, 1), got {alpha}")
     k, gamma = min(check_count("k", k), G - 1), check_positive("gamma", gamma)

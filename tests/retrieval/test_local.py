@@ -169,6 +169,9 @@ def test_diffusion_refuses_what_does_not_fit():
         diffuse(torch.eye(3), torch.ones(1, 4))
     with pytest.raises(ValueError, match="alpha"):
         diffuse(torch.eye(3), torch.ones(1, 3), alpha=1.0)
+    for own, asked in ((torch.eye(3) * torch.nan, torch.ones(1, 3)), (torch.eye(3), torch.full((1, 3), torch.inf))):
+        with pytest.raises(ValueError, match="NaN or infinity"):
+            diffuse(own, asked)
 
 
 def test_features_are_kept_on_disk(tmp_path, monkeypatch):
