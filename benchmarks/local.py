@@ -1,5 +1,5 @@
 """Local features on a town of 1,300 pictures, 4,096 words (`load_town("full", seed=100)`, drawn at the first run). *A
-query* goes from 700 descriptors to the scores of all pictures: three words for each descriptor, aggregation, the
+query* goes from up to 700 descriptors to the scores of all pictures: three words for each descriptor, aggregation, the
 inverted file. The [asmk](https://github.com/jenicek/asmk) package has the same codebook and the same entries.
 *Verification* takes the 100 best answers of one query, whose words are known. CPU time of one thread, the least of
 several calls: a town in memory, one process."""
