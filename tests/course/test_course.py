@@ -131,6 +131,13 @@ def test_messages_point_to_sections_that_exist(name):
         assert section in headings, f"lesson {lesson} has no section {section!r}"
 
 
+def test_each_lesson_ends_with_a_line_to_its_set():
+    for path in sorted((ROOT / "nbs").glob("[0-9]*.ipynb")):
+        told = [c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown"]
+        sets = re.findall(r"blob/main/docs/sets/(\w+)\.ipynb", "\n".join(told[-3:]))
+        assert path.stem == "00_why" or sets and set(sets) <= set(SETS), path.stem
+
+
 def test_each_set_keeps_wrong_answers():
     kept = set(WRONG.values())
     assert set(SETS) - SLOW <= kept
