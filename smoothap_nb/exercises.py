@@ -13,6 +13,7 @@ explains it.
 from __future__ import annotations
 
 import copy
+import inspect
 import linecache
 import os
 from collections.abc import Sequence
@@ -153,7 +154,7 @@ def check(function, *inputs, expect, see, on=None, mistakes=None, tol=1e-6, name
     Raises:
         CheckFailed: another value, an exception, nothing returned, or an input that was changed in place.
     """
-    name, on = name or getattr(function, "__name__", "your function"), on or _inputs(inputs, keywords)
+    name, on = name or getattr(function, "__name__", "your function"), on or _inputs(function, inputs, keywords)
     before = copy.deepcopy(inputs)
     got = _called(function, inputs, keywords, name, f"  on    {on}\n  want  {_told(expect)}\n{_read(see)}", see)
     problem = _difference(got, expect, tol)
@@ -181,7 +182,7 @@ def answer_of(function, *inputs, see, on=None, as_a=lambda value: value, name=No
     Raises:
         CheckFailed: not written yet, an exception, nothing returned, or something that `as_a` cannot take.
     """
-    name, on = name or getattr(function, "__name__", "your function"), on or _inputs(inputs, keywords)
+    name, on = name or getattr(function, "__name__", "your function"), on or _inputs(function, inputs, keywords)
     where = (f"  on    {on}\n" if on else "") + _read(see)
     got = _called(function, inputs, keywords, name, where, see)
     if got is None:
@@ -371,8 +372,16 @@ def _read(see) -> str:
     return f'  Read  lesson {lesson}, section "{section}": {WHERE.format(LESSONS[lesson])}'
 
 
-def _inputs(inputs, keywords) -> str:
-    return ", ".join([_told(x) for x in inputs] + [f"{k}={_told(v)}" for k, v in keywords.items()])
+def _inputs(function, inputs, keywords) -> str:
+    "Inputs in words: one alone as it is, several with their names."
+    try:
+        names = list(inspect.signature(function).bind(*inputs, **keywords).arguments)
+    except (TypeError, ValueError):  # another number of inputs, or nothing that tells its own
+        names = []
+    told = [_told(x) for x in inputs]
+    if len(inputs) > 1 and len(names) == len(inputs) + len(keywords):
+        told = [f"{name}={text}" for name, text in zip(names, told)]
+    return ", ".join(told + [f"{k}={_told(v)}" for k, v in keywords.items()])
 
 
 def _told(value) -> str:

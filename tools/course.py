@@ -35,6 +35,7 @@ import nbformat
 ROOT = Path(__file__).resolve().parent.parent
 COURSE = Path(os.environ.get("COURSE", ROOT / "course")).resolve()
 sys.path.insert(0, str(COURSE))
+COLUMNS_APART = "<style>td, th { padding: 0.1em 0.8em 0.1em 0 }</style>\n"  # of tables in feedback
 LARGEST = 10 << 20  # bytes of one submission, everything together
 COLUMNS = [
     "student",
@@ -283,7 +284,9 @@ def one(student: str, name: str) -> None:
 
 
 def lock_page(path: Path) -> None:
-    "Write a content security policy into a page of feedback: it runs MathJax and nothing else."
+    """Write a content security policy into a page of feedback: it runs MathJax and nothing else. Its list of scores
+    names the checks, and columns of tables stand apart.
+    """
     if not path.exists():
         return
     page = path.read_text(encoding="utf-8")
@@ -301,7 +304,9 @@ def lock_page(path: Path) -> None:
         "form-action 'none'; script-src https://cdnjs.cloudflare.com/ajax/libs/mathjax/ "
         + " ".join(f"'sha256-{h}'" for h in hashes)
     )
-    head = head.replace("<head>", f'<head>\n<meta http-equiv="Content-Security-Policy" content="{policy}">', 1)
+    head = head.replace("<head>", f'<head><meta http-equiv="Content-Security-Policy" content="{policy}">\n', 1)
+    head = head.replace(COLUMNS_APART, "") + COLUMNS_APART
+    body = re.sub(r'(<a href="#(\w+)">)Test cell</a>', r"\1\2</a>", body)
     path.write_text(head + "</head>" + body, encoding="utf-8")
 
 

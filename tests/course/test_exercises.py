@@ -314,6 +314,26 @@ def test_a_task_that_passes_what_is_shown_alone_is_named():
     assert course.shown_alone(marks) == ["hard_coded passes what is shown and nothing on handing in"]
 
 
+def test_a_page_of_feedback_names_its_checks_and_runs_nothing(tmp_path):
+    import course
+
+    page = tmp_path / "page.html"
+    page.write_text(
+        '<html><head></head><body><a href="#test_reach_edge">Test cell</a><a href="#what_if">Written response</a>'
+    )
+    course.lock_page(page)
+    once = page.read_text()
+    course.lock_page(page)
+    assert page.read_text() == once and once.count("Content-Security-Policy") == 1
+    assert '<a href="#test_reach_edge">test_reach_edge</a>' in once and ">Written response<" in once
+
+
+def test_several_inputs_are_told_with_their_names():
+    assert "  on    batch=4, size=10\n" in failing(lambda batch, size: 1, 4, 10, expect=2)
+    assert "  on    4, 10\n" in failing(lambda *sizes: 1, 4, 10, expect=2)
+    assert "  on    4\n" in failing(abs, 4, expect=2)
+
+
 def test_every_reference_solution_and_kept_answer_is_honest(root):
     import course
     import course_play
