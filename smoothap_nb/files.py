@@ -12,7 +12,10 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["check_path", "OutsideError", "fsync", "replacing", "write_atomic", "is_inside", "inside", "data_root"]
+__all__ = [
+    "check_path", "check_target", "OutsideError", "fsync", "replacing", "write_atomic", "is_inside", "inside",
+    "data_root",
+]  # fmt: skip
 
 _COUNTER = itertools.count()  # two threads of a process may write the same file
 _STALE = 3600.0  # seconds after which an unfinished file has lost its writer
@@ -112,6 +115,29 @@ def check_path(name: str, value) -> Path:
     if not isinstance(value, (str, os.PathLike)) or isinstance(value, str) and ("\0" in value or not value):
         raise TypeError(f"{name} must be the path of a file or folder, got {value!r}")
     return Path(value).expanduser()
+
+
+def check_target(name: str, path, *inputs) -> None:
+    """A file that is to be written when the work is done, looked at before it begins.
+
+    Args:
+        name: of the option, for messages.
+        path: the file, or None.
+        inputs: what the work reads; None is passed over.
+
+    Raises:
+        ValueError: a folder, a file in a folder that does not exist, or one of the inputs.
+    """
+    if path is None:
+        return
+    path = Path(path).expanduser()
+    if path.is_dir():
+        raise ValueError(f"{name} names the file to write, and {path} is a folder")
+    if not path.parent.is_dir():
+        raise ValueError(f"{name}: there is no folder {path.parent} to write {path.name} to")
+    for given in filter(None, inputs):
+        if path.exists() and Path(given).exists() and path.samefile(given):
+            raise ValueError(f"{name} would overwrite {given}, which is read here: name another file")
 
 
 def data_root(root=None) -> Path:

@@ -49,12 +49,13 @@ def search_text(text: str, run: Path, gallery: Optional[Path], k: int, sheet: Pa
     import torch
 
     from ..data.captions import GlyphCaptions
-    from ..retrieval.folders import embed_folder
+    from ..retrieval.folders import check_sheet, embed_folder
     from ..retrieval.by_words import search_words, write_sheet
     from ..train.captions import embed_glyphs
     from ..data.transforms import ImageTransform
     from ..train.text import load_towers
 
+    check_sheet(sheet)
     model = load_towers(run)
     if gallery is None:
         data = GlyphCaptions("test", model.vocabulary, per_character=1, size=model.config.size, strength=0.0)

@@ -51,7 +51,9 @@ def search(
         )
     from ..files import data_root
     from ..retrieval.by_example import contact_sheet
+    from ..retrieval.folders import check_sheet
 
+    check_sheet(sheet)
     if local:
         from ..retrieval.by_features import search_local
 

@@ -237,8 +237,9 @@ def results(
     "Collect the results of runs into the papers' tables: paper, obtained, gap."
     from .. import reproduction as rp
     from ..naming import ConfigError
-    from ..files import write_atomic
+    from ..files import check_target, write_atomic
 
+    check_target("--write", write_to)
     missing = [str(folder) for folder in folders if not folder.exists()]
     if missing:
         raise ConfigError(f"there is no {missing[0]}: name a folder of runs")

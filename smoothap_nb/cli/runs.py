@@ -45,6 +45,7 @@ def train(
     import torch
 
     from ..detection.command import is_detection, run_detection
+    from ..files import check_target
     from ..train.config import load_experiment
     from ..train.machine import engine_for, on_main, pick_device
     from ..train.run_folder import hold
@@ -69,6 +70,7 @@ def train(
             open_run(run, chosen, fresh)
 
         on_main(engine, take)
+        check_target("--record", record_to, experiment)  # the folder of the run is there now
         if not _is_trained(run, tell):
             _train(chosen, run, device, engine.num_processes, tell, progress=not quiet)
         if engine.is_main_process:  # measured by the main process alone
@@ -135,8 +137,10 @@ def _measure(run: Path, record_to: Path | None, progress: bool) -> None:
     _say_report(lambda: write_report(run, record, shown))
 
 
-def _say_report(write: Callable[[], Path]) -> None:
-    "Write a page and say where it is, or why it is not: the numbers are out already."
+def _say_report(write: Callable[[], Path] | None) -> None:
+    "Write a page, where one is asked for, and say where it is, or why it is not: the numbers are out already."
+    if write is None:
+        return
     try:
         say(f"report: {write()}")
     except OSError as error:
@@ -186,6 +190,8 @@ def evaluate(
     from ..show.report import markdown_table, write_files_report, write_report
     from ..train.measure import measure, measure_files
 
+    _check_targets(json_to, markdown_to, report, target, labels, gallery, gallery_labels)
+
     if target.is_file():
         options = {"ties": ties, "memory": memory, "normalize": _scaling(normalize), "progress": not quiet}
         record, values = measure_files(target, labels, gallery, gallery_labels, metric or (), **options)
@@ -204,8 +210,15 @@ def evaluate(
         if path is not None:
             write_atomic(path, text)
             say(f"written: {path}")
-    if page is not None:
-        _say_report(page)
+    _say_report(page)
+
+
+def _check_targets(json_to: Path | None, markdown_to: Path | None, report: Path | None, *inputs: Path | None) -> None:
+    "Look at the files that `evaluate` is to write, before it measures."
+    from ..files import check_target
+
+    for option, path in (("--json", json_to), ("--markdown", markdown_to), ("--report", report)):
+        check_target(option, path, *inputs)
 
 
 def _scaling(normalize: str) -> bool | str:

@@ -57,6 +57,7 @@ def run_detection(
     Raises:
         ConfigError: an experiment that does not fit, or a folder that holds something else.
     """
+    from ..files import check_target
     from ..train.run_folder import clear_run, hold
 
     experiment, device = load_detection_experiment(name, settings), device or torch.device("cpu")
@@ -68,6 +69,7 @@ def run_detection(
             raise ConfigError(
                 f"{folder} is not empty: take another folder (--run), or --fresh to delete a detection run"
             )
+        check_target("--record", record_to)
         return _train_and_store(experiment, folder, device, record_to, say)
 
 

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from smoothap_nb.checks import check_count, check_references
 from smoothap_nb.data.captions import Vocabulary, content_words, name_words
+from smoothap_nb.files import write_atomic
+from smoothap_nb.retrieval.folders import MARK, check_sheet
 
 
 @dataclass(frozen=True)
@@ -144,18 +146,14 @@ def write_sheet(results: WordResults, pictures, path: str | Path) -> Path:
         the path.
 
     Raises:
-        ValueError: another ending.
+        ValueError: another ending, or a file that is there and is no contact sheet.
     """
     import matplotlib.pyplot as plt
 
-    path = Path(path).expanduser()
-    if path.suffix.lower() != ".png":
-        raise ValueError(f"a contact sheet is a PNG file: its name must end in .png, got {path}")
+    path = check_sheet(path)
     fig, buffer = draw_words([results], pictures, shown=len(results.rows)), io.BytesIO()
-    fig.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+    fig.savefig(buffer, format="png", dpi=110, metadata={"Software": None, "Comment": MARK})
     plt.close(fig)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(buffer.getvalue())
-    part.replace(path)
+    write_atomic(path, buffer.getvalue())
     return path

@@ -29,6 +29,7 @@ __all__ = [
     "FolderEmbeddings",
     "embed_folder",
     "embed_pictures",
+    "check_sheet",
     "is_sheet",
     "embed_one",
     "list_images",
@@ -70,6 +71,20 @@ def is_sheet(path: Path) -> bool:
         return False
     with open(path, "rb") as file:
         return MARK.encode() in file.read(512)
+
+
+def check_sheet(path) -> Path:
+    """Where a contact sheet may be written: a new file, or in the place of an earlier sheet. A photograph stays.
+
+    Raises:
+        ValueError: another ending than .png, or a file that no search wrote.
+    """
+    path = Path(path).expanduser()
+    if path.suffix.lower() != ".png":
+        raise ValueError(f"a contact sheet is a PNG file: its name must end in .png, got {path}")
+    if path.exists() and not is_sheet(path):
+        raise ValueError(f"{path} is there already and is no contact sheet: choose another file for the contact sheet")
+    return path
 
 
 def open_picture(path):

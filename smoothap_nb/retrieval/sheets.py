@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from ..checks import check_count
 from ..files import write_atomic
 from ..images import PhotoError
 from ..show.figures import PALETTE, STYLE
-from .folders import MARK, query_picture
+from .folders import MARK, check_sheet, query_picture
 
 __all__ = ["Result", "contact_sheet", "draw_sheet"]
 
@@ -46,18 +45,11 @@ def contact_sheet(query, results: Sequence[Result], path, columns: int = 5) -> P
         the path written.
 
     Raises:
-        ValueError: no results, another ending than .png, a path that is one of the pictures shown.
+        ValueError: no results, another ending than .png, a file that is there and is no contact sheet.
     """
-    path = Path(path).expanduser()
-    if path.suffix.lower() != ".png":
-        raise ValueError(f"a contact sheet is a PNG file: its name must end in .png, got {path}")
+    path = check_sheet(path)
     if not results:
         raise ValueError("there are no results to show")
-    shown = [Path(r.path) for r in results] + (
-        [Path(query).expanduser()] if isinstance(query, (str, os.PathLike)) else []
-    )
-    if path.resolve() in {p.resolve() for p in shown}:
-        raise ValueError(f"{path} is one of the pictures shown: choose another file for the contact sheet")
     figure = draw_sheet(query, results, columns)
     buffer = io.BytesIO()
     with warnings.catch_warnings():

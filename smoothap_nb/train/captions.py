@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from smoothap_nb.metrics.flat import average_precision
+from smoothap_nb.checks import reason
 from smoothap_nb.data.captions import GlyphCaptions
 from smoothap_nb.data.karpathy import CaptionedPhotos, PhotoCaptions
+from smoothap_nb.files import check_target, write_atomic
 from smoothap_nb.losses.contrast import contributing_samples
 from smoothap_nb.losses.cross_modal import CrossModalLoss
 from smoothap_nb.metrics.two_galleries import evaluate_cross_modal
@@ -244,6 +246,23 @@ def run_contender(
     return record
 
 
+def _kept(record_to: Path, changes: dict) -> dict:
+    "What a record holds already; it must be of the same settings."
+    if not record_to.exists():
+        return {"title": "Captioned glyphs: four losses, equal steps", "runs": []}
+    try:
+        kept = json.loads(record_to.read_text(encoding="utf-8"))
+        settings = [run["settings"] for run in kept["runs"]]
+    except (ValueError, KeyError, TypeError) as error:
+        told = f"{record_to} is no record of such a comparison ({reason(error)}): take another file"
+        raise ValueError(told) from None
+    for key, value in changes.items():
+        value = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
+        if other := [had[key] for had in settings if key in had and had[key] != value]:
+            raise ValueError(f"the runs in {record_to} have {key} {other[0]!r}, not {value!r}: take another file")
+    return kept
+
+
 def compare(
     record_to: Path,
     seeds: int = 3,
@@ -266,17 +285,15 @@ def compare(
         what the file holds.
 
     Raises:
-        ValueError: an unknown contender.
+        ValueError: an unknown contender; a record that cannot be read, that has no folder, or whose runs had other
+            settings.
     """
     unknown = [name for name in names if name not in CONTENDERS]
     if unknown:
         raise ValueError(f"there is no contender {unknown[0]!r}: {', '.join(map(repr, CONTENDERS))}")
     record_to = Path(record_to)
-    kept = (
-        json.loads(record_to.read_text(encoding="utf-8"))
-        if record_to.exists()
-        else {"title": "Captioned glyphs: four losses, equal steps", "runs": []}
-    )
+    check_target("record_to", record_to)
+    kept = _kept(record_to, changes or {})
     done = {(run["contender"], run["seed"]) for run in kept["runs"]}
     for seed in range(seeds):
         for name in names:
@@ -285,7 +302,7 @@ def compare(
             folder = None if runs is None or seed else Path(runs) / name.replace(", ", "-").replace(" ", "-").lower()
             run = run_contender(name, seed, changes, folder)
             kept["runs"].append(run)
-            record_to.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+            write_atomic(record_to, json.dumps(kept, indent=1) + "\n")
             say(
                 f"{name}, seed {seed}: two-word mAP {run['metrics']['two words mAP']:.3f}, text->image R@5 "
                 f"{run['metrics']['text->image R@5']:.3f}, "

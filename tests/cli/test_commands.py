@@ -1,9 +1,11 @@
 "The command line: every command works on a toy run, every fault of an input is one line and exit 2."
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -163,3 +165,38 @@ def test_evaluate_files_as_table_json_markdown_and_page(monkeypatch, capsys, tmp
         assert code == 2 and says in err and len(err.strip().splitlines()) == 1
     code, _, err = call(monkeypatch, capsys, "evaluate", tmp_path, "--labels", tmp_path / "labels.csv")
     assert code == 2 and "file of embeddings" in err
+
+
+@pytest.mark.parametrize("target, says", [
+    ("missing/out.json", "there is no folder .*missing"), ("folder", "and .*folder is a folder"),
+    ("rows.npy", "--json would overwrite .*rows.npy"), ("labels.npy", "--json would overwrite .*labels.npy"),
+])  # fmt: skip
+def test_files_to_be_written_are_looked_at_before_the_work(monkeypatch, capsys, tmp_path, target, says):
+    np.save(tmp_path / "rows.npy", np.eye(4, dtype=np.float32))
+    np.save(tmp_path / "labels.npy", np.array([0, 0, 1, 1]))
+    (tmp_path / "folder").mkdir()
+    before = {p: p.read_bytes() for p in tmp_path.glob("*.npy")}
+    words = ("evaluate", tmp_path / "rows.npy", "--labels", tmp_path / "labels.npy", "--quiet")
+    code, out, err = call(monkeypatch, capsys, *words, "--json", tmp_path / target)
+    assert code == 2 and re.search(says, err) and not out and len(err.splitlines()) == 1, (out, err)
+    assert {p: p.read_bytes() for p in tmp_path.glob("*.npy")} == before
+    assert call(monkeypatch, capsys, *words, "--json", tmp_path / "new.json")[0] == 0
+
+
+def test_a_record_without_a_folder_is_refused_before_the_training(monkeypatch, capsys, tmp_path):
+    run, words = tmp_path / "run", ("--cpu", "--quiet", "--run", tmp_path / "run", *SETTINGS)
+    code, _, err = call(monkeypatch, capsys, "train", "demo", *words, "--record", tmp_path / "nowhere" / "x.json")
+    assert code == 2 and "--record: there is no folder" in err and not (run / "log.csv").exists()
+    code, _, err = call(monkeypatch, capsys, "results", tmp_path, "--write", tmp_path / "nowhere" / "x.md")
+    assert code == 2 and "--write: there is no folder" in err
+
+
+def test_a_photograph_is_no_place_for_a_contact_sheet(monkeypatch, capsys, tmp_path):
+    "Refused before the run is read, let alone the pictures."
+    Image.new("RGB", (30, 30)).save(tmp_path / "photo.png")
+    before = (tmp_path / "photo.png").read_bytes()
+    for words in ((tmp_path / "photo.png", "--gallery", tmp_path), ("--text", "a letter", "--gallery", tmp_path)):
+        code, _, err = call(monkeypatch, capsys, "search", *words, "--run", tmp_path / "no", "--sheet",
+                            tmp_path / "photo.png")  # fmt: skip
+        assert code == 2 and "is there already and is no contact sheet" in err, err
+    assert (tmp_path / "photo.png").read_bytes() == before

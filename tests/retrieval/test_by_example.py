@@ -508,10 +508,12 @@ def test_contact_sheet_refuses(gallery):
     before = {p: p.read_bytes() for p in list_images(gallery)}
     with pytest.raises(ValueError, match="must end in .png"):
         contact_sheet(scene(0), results, gallery / "sheet.jpg")
-    with pytest.raises(ValueError, match="one of the pictures shown"):
+    with pytest.raises(ValueError, match="is there already and is no contact sheet"):
         contact_sheet(gallery / "b.png", results, gallery / "b.png")
-    with pytest.raises(ValueError, match="one of the pictures shown"):
+    with pytest.raises(ValueError, match="is there already and is no contact sheet"):
         contact_sheet(scene(0), [Result(gallery / "b.png", 0.5)], gallery / "deep" / ".." / "b.png")
+    with pytest.raises(ValueError, match="is no contact sheet"):  # a photograph that is not among the answers
+        contact_sheet(scene(0), results[:1], next(p for p in before if p.suffix == ".png" and p != results[0].path))
     with pytest.raises(ValueError, match="no results"):
         contact_sheet(scene(0), [], gallery / "sheet.png")
     with pytest.raises(ValueError, match="columns must be"):

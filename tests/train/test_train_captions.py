@@ -75,6 +75,26 @@ def test_a_comparison_goes_on_where_it_was_stopped(tmp_path):
     assert model.vocabulary.key == run["vocabulary"]
     with pytest.raises(ValueError, match="there is no contender 'CLIP'"):
         tc.compare(path, 1, ["CLIP"])
+    with pytest.raises(ValueError, match="the runs in .*record.json have steps 12, not 13: take another file"):
+        tc.compare(path, 1, names, None, TINY | {"steps": 13}, said.append)
+
+
+def test_a_comparison_never_loses_what_it_has(tmp_path, monkeypatch):
+    "A full disk, a file of another kind, a folder that is not there: said, and nothing is lost."
+    path, names = tmp_path / "record.json", ["NT-Xent, tau 0.1"]
+    path.write_text(json.dumps({"runs": [{"contender": "x", "seed": 0, "settings": {"steps": 12}}]}))
+    before = path.read_text()
+    monkeypatch.setattr(tc, "run_contender", lambda *_: {"contender": names[0], "seed": 0, "metrics": {}})
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        tc.compare(path, 1, names, None, TINY)
+    assert path.read_text() == before and [p.name for p in tmp_path.iterdir()] == ["record.json"]
+    for text in ('{"runs": [', "[]", '{"runs": [{}]}'):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="record.json is no record of such a comparison"):
+            tc.compare(path, 1, names, None, TINY)
+    with pytest.raises(ValueError, match="there is no folder"):
+        tc.compare(tmp_path / "no" / "record.json", 1, names, None, TINY)
 
 
 @pytest.mark.parametrize("name", ["coco", "flickr30k"])
