@@ -199,10 +199,8 @@ def evaluate(
         page = None if report is None else lambda: write_files_report(report, record, values)
     else:
         if any(option is not None for option in (labels, gallery, gallery_labels, metric)):
-            raise ConfigError(
-                "--labels, --gallery, --gallery-labels and --metric go with a file of embeddings; a run is measured on "
-                "its own held-out classes with the metrics of its experiment.toml"
-            )
+            raise ConfigError("--labels, --gallery, --gallery-labels and --metric go with a file of embeddings; a run "
+                              "is measured on its own held-out classes with the metrics of its experiment.toml")
         record, shown = measure(target, progress=not quiet)
         metrics, page = record["metrics"], lambda: write_report(target, record, shown)
     say(table(metrics))
