@@ -239,3 +239,12 @@ def test_the_reciprocal_rank_of_a_query_without_positives_is_no_number():
     rows = torch.nn.functional.normalize(torch.randn(5, 4, generator=torch.Generator().manual_seed(0)), dim=1)
     measured = evaluate(rows, [0, 0, 1, 1, 2], metrics=("MRR",), progress=False, per_query=True)
     assert np.isnan(measured["per_query"]["MRR"][4]) and measured["MRR"] == measured["per_query"]["MRR"][:4].mean()
+
+
+def test_ndcg_at_k_reads_every_level_when_it_is_asked_for_alone():
+    rows = torch.randn(12, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    rows = torch.nn.functional.normalize(rows, dim=1)
+    labels = torch.stack([torch.arange(12) // 6, torch.arange(12) // 2], 1)
+    whole, cut = (evaluate(rows, labels, metrics=name, progress=False)[name] for name in ("NDCG", "NDCG@11"))
+    assert cut == pytest.approx(whole)
+    assert cut != pytest.approx(evaluate(rows, labels[:, 1], metrics="NDCG@11", progress=False)["NDCG@11"])
