@@ -383,3 +383,9 @@ def test_the_best_of_no_positives():
     place, total = torch.tensor([[2.0, 1.0]] * 3), torch.tensor([1, 3, 0])
     assert reciprocal_rank(member, place, total)[:2].tolist() == [0.5, 0.0]  # the table shows none of three
     assert math.isnan(reciprocal_rank(member, place, total)[2])
+
+
+def test_the_image_that_is_named_twice_is_named():
+    for entry in ({"easy": [0, 3], "hard": [2], "junk": [2]}, {"easy": [3], "hard": [0, 2], "junk": [1, 2]}):
+        with pytest.raises(ValueError, match=r"ground_truth\[1\] names image 2 twice"):
+            s.evaluate_revisited(SCORES, [TRUTH[0], entry])
