@@ -435,6 +435,27 @@ def town_mining(page: Path) -> str:
     )
 
 
+def town_full(page: Path) -> str:
+    "Local systems on towns of the full size, medians."
+    found = stored().get("town-full.json", {})
+    towns = [t["local"] for t in found.get("towns", {}).values() if "local" in t]
+    if not towns:
+        return "Not measured yet: `python -m smoothap_nb.retrieval.town_study --part local`.\n"
+    setups, crowds, measures = ("easy", "medium", "hard"), ("alone", "with distractors"), ("mAP", "mP@10")
+    rows = [
+        [name.replace("*", "\\*")]
+        + [" / ".join(f"{statistics.median(_deep(t, name, crowd, s, m) for t in towns):.1f}" for s in setups)
+           for crowd in crowds for m in measures]
+        for name in towns[0]
+    ]
+    return (
+        f"Percent, Easy / Medium / Hard, medians of {len(towns)} towns of {found['counts']['landmarks']} houses each, "
+        f"with the settings of {found['settings_from']}:\n\n"
+        + table(["method", *(f"{m}, {crowd}" for crowd in crowds for m in measures)], rows)
+        + "\n"
+    )
+
+
 def _deep(value: dict, *keys: str) -> float:
     for key in keys:
         value = value[key]
@@ -443,6 +464,7 @@ def _deep(value: dict, *keys: str) -> float:
 
 BLOCKS = {
     "mining": town_mining,
+    "town-full": town_full,
     "official": official_hours,
     "teaching": teaching,
     "grading": grading,
