@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..checks import ConfigError, reason
 from .config import ModelConfig
-from .weights import fitted, read_state
+from .weights import fitted, glyph_stages, read_state
 
 __all__ = ["imagenet_weights", "timm_create", "TimmFeatures", "timm_backbone"]
 
@@ -92,6 +92,10 @@ def timm_backbone(config: ModelConfig) -> tuple[nn.Module, int]:
     net = timm_create(config.backbone.removeprefix("timm/"), config.weights == "imagenet")
     if config.weights not in ("none", "imagenet"):
         net.load_state_dict(
-            fitted(read_state(config.weights), net.state_dict(), config.weights, config.backbone), strict=False
+            fitted(
+                glyph_stages(config) if config.weights == "glyphs" else read_state(config.weights),
+                net.state_dict(), config.weights, config.backbone,
+            ),
+            strict=False,
         )
     return TimmFeatures(net), net.num_features

@@ -44,7 +44,8 @@ class ModelConfig:
 
     backbone: str = "resnet50"  # a torchvision ResNet, "se_resnet50", or "timm/NAME"
     dim: int = 512  # length of the embedding
-    weights: str = "none"  # "none" (from scratch), "imagenet", or the path of a .pth or .safetensors file
+    # "none" (from scratch), "imagenet", "glyphs" (lower stages of a resnet18), or the path of a .pth or .safetensors file
+    weights: str = "none"
     # "imagenet" (a quarter of the side after it) or "small" (half, for 32 to 64 px; four times the work)
     stem: str = "imagenet"
     pool: str = "avg"  # "avg", "max" or "gem"

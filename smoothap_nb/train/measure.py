@@ -64,7 +64,7 @@ def images_of_classes(data, classes: int, seed: int) -> Tensor:
     return torch.isin(fine, chosen).nonzero()[:, 0]
 
 
-COMPETITORS = ("raw pixels", "untrained", "trained")
+COMPETITORS = ("raw pixels", "untrained", "start", "trained")  # "start" where a network does not start from nothing
 
 
 def protocols_of(experiment) -> list[Protocol]:
@@ -95,19 +95,22 @@ def _once(how):
 
 
 def starts(experiment, device) -> dict[str, EmbeddingModel]:
-    """The network before its training: with random weights ("untrained"); and, where it starts from others, with those
-    under a random last layer ("start").
+    """The network before its training: with random weights ("untrained"); and, where it starts from others, the
+    features that those bring, with nothing random above them ("start").
 
     Args:
         experiment: settings of the run.
         device: where the networks are put.
     """
-    weights, found = experiment.model.weights, {}
-    kinds = {"untrained": "none"} | ({} if weights == "none" else {"start": weights})
-    for name, kind in kinds.items():
-        torch.manual_seed(experiment.seed)
-        found[name] = place(EmbeddingModel(replace(experiment.model, weights=kind)), device).eval()
-    return found
+    weights = experiment.model.weights
+    torch.manual_seed(experiment.seed)
+    found = {"untrained": EmbeddingModel(replace(experiment.model, weights="none"))}
+    if weights != "none":
+        found["start"] = start = EmbeddingModel(experiment.model)
+        start.head = torch.nn.Identity()
+        if weights == "glyphs":  # the last stage is random: the map before it, every place of it
+            start.backbone.layer4, start.pool = torch.nn.Identity(), torch.nn.Flatten()
+    return {name: place(model, device).eval() for name, model in found.items()}
 
 
 def measure(run, progress: bool = True) -> tuple[dict, dict]:

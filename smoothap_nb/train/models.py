@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..checks import ConfigError, nearest
 from .backbones import TimmFeatures, imagenet_weights, timm_backbone
 from .config import ModelConfig
-from .weights import fitted, read_state
+from .weights import fitted, glyph_stages, read_state
 
 # %% auto #0
 __all__ = ['backbone_names', 'se_resnet50', 'GeM', 'EmbeddingModel']
@@ -61,6 +61,8 @@ def _load_weights(net: nn.Module, config: ModelConfig) -> None:
     "Put the weights that are asked for into a network that still has its classifier."
     if config.weights == "imagenet":
         net.load_state_dict(imagenet_weights(config.backbone))
+    elif config.weights == "glyphs":
+        net.load_state_dict(glyph_stages(config), strict=False)
     elif config.weights != "none":
         net.load_state_dict(
             fitted(read_state(config.weights), net.state_dict(), config.weights, config.backbone), strict=False

@@ -179,7 +179,8 @@ def test_sdist_gives_a_wheel_that_works_in_a_clean_environment(tmp_path, monkeyp
     build("--wheel", tmp_path / sdist.name.removesuffix(".tar.gz"))
     wheel, = (tmp_path / "dist").glob("*.whl")
     held = zipfile.ZipFile(wheel).namelist()
-    assert {"smoothap_nb/py.typed", "smoothap_nb/__init__.pyi", "smoothap_nb/experiments/demo.toml"} <= set(held)
+    assert {"smoothap_nb/py.typed", "smoothap_nb/__init__.pyi", "smoothap_nb/experiments/demo.toml",
+            "smoothap_nb/train/glyph_stages.safetensors"} <= set(held)
     assert not [
         name
         for name in held

@@ -44,7 +44,7 @@ def test_metrics_are_the_definition(run):
         assert abs(record["metrics"][who]["mAP"] - ap.mean().item()) < 1e-4
         assert abs(shown["per_query"][who] - ap).max() < 1e-3
     assert json.loads((path / "metrics.json").read_text())["metrics"] == record["metrics"]
-    assert list(record["metrics"]) == list(M.COMPETITORS)
+    assert list(record["metrics"]) == [name for name in M.COMPETITORS if name != "start"]
 
 
 def test_training_beats_the_start(run):
@@ -63,7 +63,11 @@ def test_a_network_that_starts_from_weights_is_measured_beside_its_start(tmp_pat
     assert list(found) == ["untrained", "start"]
     same = lambda name, part: torch.equal(found[name].state_dict()[part], known.state_dict()[part])
     assert same("start", "backbone.conv1.weight") and not same("untrained", "backbone.conv1.weight")
-    assert not same("start", "head.weight")
+    rows = found["start"](torch.rand(3, 1, 32, 32))
+    assert rows.shape == (3, 512)  # the features that the weights bring, and no layer at random above them
+    torch.testing.assert_close(rows.norm(dim=1), torch.ones(3))
+    shipped = M.starts(tiny(model__stem="imagenet", model__weights="glyphs"), torch.device("cpu"))["start"]
+    assert shipped(torch.rand(3, 1, 32, 32)).shape == (3, 1024)  # the map of its third stage
     assert {"raw pixels", *found, "trained"} <= set(R._COLOURS) and set(R._COLOURS) == set(R._LINES)
 
 

@@ -1,14 +1,17 @@
 "Backbones, pooling, batch norm, weights from files, pictures of every mode."
 
+from hashlib import sha256
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from smoothap_nb.checks import ConfigError
 from smoothap_nb.train.config import ModelConfig
-from smoothap_nb.train.weights import weights_hash
+from smoothap_nb.train.weights import GLYPH_STAGES, weights_hash
 from smoothap_nb.data.transforms import ImageTransform
 from smoothap_nb.train.models import EmbeddingModel, GeM, backbone_names, se_resnet50
 
@@ -106,8 +109,6 @@ def test_weights_in_the_layouts_that_people_keep(tmp_path):
 
 
 def test_the_hash_of_weights_is_that_of_their_bytes(tmp_path):
-    from hashlib import sha256
-
     (tmp_path / "w.pth").write_bytes(b"weights")
     assert weights_hash(small(weights=str(tmp_path / "w.pth"))) == sha256(b"weights").hexdigest()[:8]
     assert weights_hash(ModelConfig(weights="imagenet")) == "0676ba61" and weights_hash(small(weights="none")) == ""
@@ -332,3 +333,27 @@ def test_timm_is_needed_only_for_its_own_names(monkeypatch):
 
 def test_small_stem_of_senet():
     assert EmbeddingModel(ModelConfig(backbone="se_resnet50", dim=4, stem="small")).backbone.conv1.kernel_size == (3, 3)
+
+
+def test_the_stages_of_the_package_are_put_under_a_last_stage_at_random():
+    with safe_open(GLYPH_STAGES, "pt") as file:
+        made_by, kept = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}
+    assert made_by["command"] == "python tools/stages.py" and len(made_by["commit"]) == 40
+    assert {t.dtype for t in kept.values()} == {torch.float16} and sum(t.numel() for t in kept.values()) > 2.7e6
+    torch.manual_seed(0)
+    found = EmbeddingModel(small(stem="imagenet", weights="glyphs")).backbone.state_dict()
+    torch.manual_seed(0)
+    plain = EmbeddingModel(small(stem="imagenet")).backbone.state_dict()
+    for name, tensor in found.items():
+        wanted = kept[name].float() if name in kept else plain[name]
+        assert torch.equal(tensor, wanted), name
+    assert any(name.startswith("layer4.") for name in found) and not any(k.startswith("layer4.") for k in kept)
+    assert weights_hash(small(stem="imagenet", weights="glyphs")) == sha256(GLYPH_STAGES.read_bytes()).hexdigest()[:8]
+
+
+@pytest.mark.parametrize("changes", [{"backbone": "resnet50"}, {"backbone": "timm/resnet18"}, {"stem": "small"}])
+def test_the_stages_of_the_package_fit_one_network(changes):
+    if changes["backbone" if "backbone" in changes else "stem"].startswith("timm"):
+        pytest.importorskip("timm")
+    with pytest.raises(ConfigError, match="model.weights|the weights 'glyphs'"):
+        EmbeddingModel(small(**{"stem": "imagenet", "weights": "glyphs", **changes}))
