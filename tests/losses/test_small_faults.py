@@ -7,12 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from smoothap_nb import ClusterLoss, StepSettings, blackbox_ap, fast_ap
+from smoothap_nb import ClusterLoss, EmbeddingMemory, RankingLoss, SmoothAPLoss, StepSettings, blackbox_ap, fast_ap
 from smoothap_nb.losses import beyond_ap, counting, sorters
 from smoothap_nb.losses.contrast import hardest_triplet
 from smoothap_nb.losses.long_lists import find_positives
 from smoothap_nb.losses.peers import network_ranks, soft_sort_ranks, transport_ranks
 from smoothap_nb.losses.sorters import GENERATORS, train_sorter
+from smoothap_nb.losses.weights import write_weights
+from smoothap_nb.similarity import SelfScores
 
 RELEVANCE = torch.tensor([[True, False, False]])
 
@@ -133,3 +135,37 @@ def test_long_lists_on_a_cpu_take_the_compiled_walk(monkeypatch):
 def test_defaults_of_parts_that_are_not_public():
     assert inspect.signature(hardest_triplet).parameters["margin"].default == 0.2
     assert [step for step, _ in train_sorter(Guess(), lengths=(1, 1), batch=2, steps=2)] == [1, 2]  # the shortest lists
+
+
+def test_the_diagonal_that_is_left_out_gets_no_gradient():
+    rows = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    push = torch.rand(5, 5, dtype=torch.float64)  # on the diagonal too
+    (found,) = torch.autograd.grad(SelfScores.apply(rows, True), rows, push)
+    both = push + push.T
+    torch.testing.assert_close(found, (both - both.diag().diag()) @ rows)
+
+
+def test_a_loss_behind_pml_computes_in_full_precision_within_autocast():
+    PMLLoss = pytest.importorskip("smoothap_nb.losses.pml").PMLLoss
+
+    class Squares(RankingLoss):
+        def query_losses(self, scores, target):
+            scores = scores.masked_fill(scores.isinf(), 0)
+            return (scores @ scores.T).diagonal()  # a product, which autocast would round
+
+    rows, labels = torch.randn(8, 4), torch.arange(4).repeat_interleave(2)
+    loss = PMLLoss(Squares())
+    wanted = loss(rows, labels)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(loss(rows, labels), wanted)
+
+
+def test_an_empty_memory_takes_the_state_of_an_empty_memory():
+    state = EmbeddingMemory(SmoothAPLoss(), 4).state_dict()
+    assert state["embeddings"].shape == (0, 0) and state["labels"].shape == (0,)
+
+
+def test_tensors_of_a_weights_file_begin_at_a_multiple_of_eight(tmp_path):
+    for facts in ({}, *({"told": "x" * n} for n in range(8))):
+        write_weights(tmp_path / "w.safetensors", {"a": torch.arange(3.0)}, facts)
+        assert int.from_bytes((tmp_path / "w.safetensors").read_bytes()[:8], "little") % 8 == 0

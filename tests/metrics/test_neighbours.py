@@ -71,6 +71,7 @@ def test_bad_lists_are_named():
         ((listed, labels, None, ("mAP@R",)), "need lists as long as"),
         ((listed, labels, None, ("R@3",)), "R@3"),
         ((listed, labels, None, ("NDCG",)), "cut short"),
+        ((listed, torch.stack([labels // 2, labels], 1), None, ("AP@level2",)), "cut short"),
         ((listed, torch.arange(12)), "no query has a positive"),
     ):
         with pytest.raises(ValueError, match=words):
