@@ -184,10 +184,11 @@ def evaluate(embeddings, labels, gallery_embeddings=None, gallery_labels=None, m
     def worth_of(sizes: Tensor) -> Tensor:
         return worth_by_alpha(sizes, alpha, extra) if weights is None else worth_by_weights(sizes, weights, extra)
 
+    table = memory // 1024 if gallery.device.type == "cuda" else min(2**18, memory // 512)  # entries; a core's cache
     with full_precision():
         for part, scores in score_rows(queries, gallery, which, memory, cost, progress):
             mine = torch.from_numpy(own[part]).to(scores.device)
             scores[mine >= 0, mine[mine >= 0]] = -torch.inf  # the query leaves its ranking
-            measure_block(scores, part, who, request, ties, worth_of, compiled, min(2 ** 18, memory // 512), values)
+            measure_block(scores, part, who, request, ties, worth_of, compiled, table, values)
     result = {name: mean_of(name, value) for name, value in values.items()}
     return result | {"queries_skipped": int((who.counts[-1] == 0).sum())} | ({"per_query": values} if per_query else {})
