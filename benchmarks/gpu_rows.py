@@ -198,6 +198,39 @@ def time_of_smooth_ap(size: int):
     return measure
 
 
+def kernel_against_torch(size: int, per_class: int = 4):
+    "Smooth-AP forward and backward by the Triton kernel and by PyTorch's operations, and how far each is from float64."
+    def measure(device, tiny: bool) -> dict:
+        from smoothap_nb import SmoothAPLoss
+        from smoothap_nb.losses import fused
+
+        if device.type != "cuda" or not fused.use_triton:
+            raise NotHere("needs a CUDA device and Triton")
+        rows, labels = _batch(64, 16, device) if tiny else _batch(size, 512, device, per_class)
+
+        def step(numbers=rows):
+            leaf = numbers.clone().requires_grad_()
+            value = SmoothAPLoss()(leaf, labels[:, -1])
+            value.backward()
+            return value.detach().double(), leaf.grad.double()
+
+        out = {}
+        try:
+            fused.use_triton = False
+            exact = step(rows.double())
+            for name, fused.use_triton in (("kernel", True), ("PyTorch", False)):
+                for what, ours, theirs in zip(("value", "gradient"), step(), exact):
+                    out[f"{name} {what} from float64"] = float((ours - theirs).norm() / theirs.norm())
+                if name == "kernel" and not fused.use_triton:
+                    raise NotHere("Triton could not build the kernel")
+                out[f"{name} ms"], out[f"{name} MB"] = 1e3 * _clock(step, device), _peak(step, device)
+        finally:
+            fused.use_triton = True
+        return out
+
+    return measure
+
+
 def time_of_list(length: int):
     def measure(device, tiny: bool) -> dict:
         from smoothap_nb import blackbox_ap

@@ -35,6 +35,7 @@ from benchmarks.gpu_rows import (
     caching,
     demo,
     glyph_run,
+    kernel_against_torch,
     one_row_of_a_table,
     parity_by_pytest,
     parity_of_losses,
@@ -67,6 +68,7 @@ def items() -> list[Item]:
     from smoothap_nb.reproduction import glyph_runs
 
     glyphs = [Item(run.name, glyph_run(run), 5 + 0.03 * run.steps, {"run": run.name}) for run in glyph_runs("cuda")]
+    beside = "loss/Smooth-AP, kernel against PyTorch, batch"
     return [
         Item("parity/losses", parity_of_losses, 15),
         Item("parity/metrics", parity_of_metrics, 15),
@@ -75,6 +77,11 @@ def items() -> list[Item]:
         Item("command/reproduce, two rows on miniatures", one_row_of_a_table, 40),
         Item("loss/batch 384", time_of_losses(384), 15, {"B": 384, "dim": 512}),
         Item("loss/Smooth-AP, batch 16384", time_of_smooth_ap(16384), 15, {"B": 16384, "dim": 512}),
+        *(
+            Item(f"{beside} {n}", kernel_against_torch(n), 15, {"B": n, "dim": 512, "images a class": 4})
+            for n in (384, 4096, 16384)
+        ),
+        Item(f"{beside} 4096 of 8 classes", kernel_against_torch(4096, 512), 20, {"B": 4096, "images a class": 512}),
         Item("command/train demo-cuda, ResNet-50 on Glyphs", demo, 200),
         Item("training/from the decoded cache", throughput("cache"), 90),
         Item("training/from JPEG files", throughput("files"), 90),

@@ -321,6 +321,7 @@ def pretended_cuda(capability: tuple[int, int] = (8, 0)):
         if hasattr(torch, "accelerator"):  # asked for streams by optimisers; it looks for a driver
             stack.enter_context(mock.patch.object(torch.accelerator, "current_accelerator", lambda **how: None))
         stack.enter_context(mock.patch.object(torch, "Generator", _Generator))
+        stack.enter_context(mock.patch("smoothap_nb.losses.fused.use_triton", False))  # no card, no kernel
         stack.enter_context(mock.patch("smoothap_nb.data.loading.ThreadPoolExecutor", threads))
         stack.enter_context(mode)
         try:

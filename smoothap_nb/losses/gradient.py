@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_positive, check_relevance, check_scores
+from .fused import by_kernel
 from .scaffolding import value_with_gradient
 
 # %% auto #0
@@ -86,6 +87,8 @@ def closed_form(
 ) -> tuple[Tensor, Tensor]:
     """Smooth-AP (Q,) and, where `gradient`, its derivative by the scores (Q, G), else an empty tensor; -inf marks an
     absent item."""
+    if chunk is None and (found := by_kernel(scores, relevance, tau, gradient)):
+        return found
     chunk = chunk or _CHUNK[scores.device.type != "cpu"]
     values = scores.new_full((len(scores),), torch.nan)
     push = torch.zeros_like(scores) if gradient else scores.new_empty(0)

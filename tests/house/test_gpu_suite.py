@@ -119,7 +119,7 @@ def test_the_dry_run_of_every_kind_of_row(kind):
     "No row may fail on a card for a reason that a CPU could have shown."
     said = []
     assert suite.dry_run(kind, said.append) == [], said
-    assert said and all("not run" not in line for line in said)
+    assert said and all("not run" not in line or "CUDA device and Triton" in line for line in said)
 
 
 def test_the_dry_run_finds_what_the_cpu_does_not(monkeypatch):
