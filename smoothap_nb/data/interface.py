@@ -80,7 +80,7 @@ class RetrievalDataset(Protocol):
         ...
 
     def workers(self, wanted: int) -> int:
-        "How many of the wanted threads are worth having: one where nothing is read from files."
+        "How many of the wanted readers are worth having: one where nothing is read from files."
         ...
 
     def validation(self) -> RetrievalDataset | None:
@@ -96,6 +96,10 @@ class RetrievalDataset(Protocol):
 class PictureSet(torch.utils.data.Dataset):
     """What all data sets have in common. A subclass gives `labels`, `level_names`, `identity`, `raw` and `subset`.
 
+    Attributes:
+        reads_files: does `raw` open and decode files in Python? Beside a GPU it is then called in processes of its own,
+            and what it keeps in the data set is lost, all but `damaged` (see `ImageSet.note`).
+
     Raises:
         TypeError, ValueError, IndexError: in `batch` and `dataset[i]`, indices or a draw that do not fit.
         NotImplementedError: where a subclass lacks `raw` or `subset`.
@@ -105,6 +109,7 @@ class PictureSet(torch.utils.data.Dataset):
     split: str = ""
     draw: int = 0
     classes_called: str = "classes"
+    reads_files: bool = False
     labels: Tensor
     level_names: tuple[str, ...]
     identity: Tensor
@@ -158,7 +163,7 @@ class PictureSet(torch.utils.data.Dataset):
         return self
 
     def workers(self, wanted: int) -> int:
-        "Reading files is shared among threads."
+        "Reading files is shared among threads or processes."
         return wanted
 
     def validation(self) -> PictureSet | None:

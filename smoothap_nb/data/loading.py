@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from .cache import onto
 from .interface import RetrievalDataset
+from .processes import CAN_FORK, ReadingProcesses
 
 __all__ = ["share_of", "Batch", "Prefetcher"]
 
@@ -33,22 +35,25 @@ class Batch(NamedTuple):
 
 
 class Prefetcher:
-    """Batches of a plan, in order, prepared ahead by threads.
+    """Batches of a plan, in order, prepared ahead by threads or processes.
 
-    Any number of workers gives the same pictures. On CUDA the batch is copied from pinned memory while the device works
+    Any number of either gives the same pictures. On CUDA the batch is copied from pinned memory while the device works
     on the one before, as bytes where the data set has them (`raw`), and becomes numbers there (`finish`): squares of a
-    `DecodedCache` are cut on the device. Leaving the loop, an exception and Ctrl-C end the threads; an error in a
-    worker is raised here as it was.
+    `DecodedCache` are cut on the device. Threads that decode files would hold up the one that drives the device (they
+    share Python's lock), so that there processes do it. Leaving the loop, an exception and Ctrl-C end the workers; an
+    error in one is raised here as it was.
 
     Args:
         dataset: a `RetrievalDataset`.
         plan: step -> (indices of the global batch, epoch); the draw is epoch + 1.
         steps: where to end (this step is not handed over).
         start: where to begin.
-        workers: threads, at least 1.
+        workers: threads or processes, at least 1.
         device: where the batches go; None: they stay on the CPU.
         rank, world: this process's number and how many there are; each takes its `share_of` the global batch.
         ahead: batches that are prepared at the same time or wait, at least 1.
+        processes: read in processes (on Linux; elsewhere threads read); None: on CUDA, where the data set
+            `reads_files`.
 
     Raises:
         ValueError: counts that do not fit.
@@ -65,6 +70,7 @@ class Prefetcher:
         rank: int = 0,
         world: int = 1,
         ahead: int = 2,
+        processes: bool | None = None,
     ):
         if workers < 1 or ahead < 1:
             raise ValueError(f"workers and ahead must be at least 1, got workers={workers}, ahead={ahead}")
@@ -72,6 +78,7 @@ class Prefetcher:
             raise ValueError(f"rank must be in 0 ... world - 1, got rank={rank}, world={world}")
         self.dataset, self.plan, self.steps, self.start, self.workers = dataset, plan, steps, start, workers
         self.device, self.rank, self.world, self.ahead = torch.device(device or "cpu"), rank, world, ahead
+        self.processes = processes
         self.waited = 0.0  # seconds, over all batches so far
         self._open = None
 
@@ -85,7 +92,7 @@ class Prefetcher:
         self.close()
 
     def close(self) -> None:
-        "End the threads; what is not begun is not done."
+        "End the workers; what is not begun is not done."
         if self._open is not None:
             self._open.close()
             self._open = None
@@ -95,19 +102,42 @@ class Prefetcher:
         self._open = self._batches()
         return self._open
 
+    def _children(self) -> ReadingProcesses | None:
+        "Processes that read, where they pay; forked before this loop has threads."
+        pays = self.device.type == "cuda" and getattr(self.dataset, "reads_files", False)
+        if not CAN_FORK or self.start >= self.steps or not (pays if self.processes is None else self.processes):
+            return None
+        indices, epoch = self.plan(self.start)
+        indices = share_of(indices, self.rank, self.world)
+        like = self.dataset.raw(indices[:1], epoch + 1)
+        if like.device.type != "cpu":
+            return None
+        try:
+            return ReadingProcesses(self.dataset, self.workers, like, self.ahead, len(indices))
+        except OSError as error:
+            warnings.warn(f"pictures are read by threads, which is slower: no processes for it ({error})", stacklevel=3)
+            return None
+
     def _batches(self):
         on_cuda = self.device.type == "cuda"
-        read = (lambda part, draw: (self.dataset.raw(part, draw),)) if on_cuda else self.dataset.batch
-        copies = torch.cuda.Stream(self.device) if on_cuda else None
+        copies, children = torch.cuda.Stream(self.device) if on_cuda else None, self._children()
         with ThreadPoolExecutor(self.workers, "reader") as readers, ThreadPoolExecutor(1, "joiner") as joiner:
+
+            def read(part, draw, slot, start):
+                if children:
+                    return (children.read(part, draw, slot, start),)
+                return (self.dataset.raw(part, draw),) if on_cuda else self.dataset.batch(part, draw)
 
             def begin(step):
                 indices, epoch = self.plan(step)
                 indices = share_of(indices, self.rank, self.world)
                 parts = [p for p in np.array_split(indices, self.workers) if len(p)] or [indices]
-                futures = [readers.submit(read, part, epoch + 1) for part in parts]
+                starts = np.cumsum([0, *map(len, parts)]).tolist()
+                futures = [readers.submit(read, p, epoch + 1, step % self.ahead, at) for p, at in zip(parts, starts)]
                 return (
-                    joiner.submit(lambda: _joined([future.result() for future in futures], self.device, copies)),
+                    joiner.submit(
+                        lambda: _joined([f.result() for f in futures], self.device, copies, children is not None)
+                    ),
                     futures,
                     indices,
                     epoch,
@@ -131,7 +161,7 @@ class Prefetcher:
                         torch.cuda.current_stream(self.device).wait_event(copied)
                         for tensor in (images, *labels):
                             tensor.record_stream(torch.cuda.current_stream(self.device))
-                    if on_cuda:
+                    if not labels:  # bytes
                         images = self.dataset.finish(images, indices, epoch + 1)
                         known = self.dataset.labels
                         labels = [onto(known[torch.as_tensor(indices, device=known.device)], self.device)]
@@ -142,14 +172,17 @@ class Prefetcher:
                         future.cancel()
                 joiner.shutdown(wait=False, cancel_futures=True)
                 readers.shutdown(wait=True, cancel_futures=True)
+                if children:
+                    children.close()
 
 
-def _joined(parts: list[tuple], device: torch.device, copies) -> tuple[list[Tensor], object]:
-    "The parts of a batch as one, on the device; with the event that says when the copy is done, on CUDA."
+def _joined(parts: list[tuple], device: torch.device, copies, copied: bool) -> tuple[list[Tensor], object]:
+    """The parts of a batch as one, on the device; with the event that says when the copy is done, on CUDA.
+    `copied`: the parts' memory will be used again."""
     out = []
     for pieces in zip(*parts):
         pinned = copies is not None and pieces[0].device.type == "cpu"
-        if len(pieces) > 1 or pinned:
+        if len(pieces) > 1 or pinned or copied:
             whole = torch.empty(
                 (sum(map(len, pieces)), *pieces[0].shape[1:]),
                 dtype=pieces[0].dtype,
@@ -157,7 +190,7 @@ def _joined(parts: list[tuple], device: torch.device, copies) -> tuple[list[Tens
                 pin_memory=pinned,
             )
             torch.cat(pieces, out=whole)
-        out.append(whole if len(pieces) > 1 or pinned else pieces[0])
+        out.append(whole if len(pieces) > 1 or pinned or copied else pieces[0])
     if copies is None:
         return [tensor.to(device) for tensor in out], None
     with torch.cuda.stream(copies):

@@ -78,6 +78,8 @@ class ImageSet(PictureSet):
         DamagedImages: while reading, more damaged pictures than that.
     """
 
+    reads_files = True
+
     def __init__(
         self,
         root,
@@ -152,7 +154,7 @@ class ImageSet(PictureSet):
         try:
             return self._open(index)
         except PhotoError as error:
-            self._note(index, str(error))
+            self.note({self.relative[index]: str(error)})
         if self._classes is None:
             self._classes = members(self.labels[:, -1])
         mates = self._classes[int(self.labels[index, -1])]
@@ -161,23 +163,32 @@ class ImageSet(PictureSet):
             try:
                 return self._open(mate)
             except PhotoError as error:
-                self._note(mate, str(error))
+                self.note({self.relative[mate]: str(error)})
         raise DamagedImages(
             f"every picture of the class of {self.relative[index]} is missing or damaged: remove the class from the "
             f"list, or unpack the "
             "archive again"
         )
 
-    def _note(self, index: int, why: str) -> None:
-        if self.relative[index] in self.damaged:
-            return
-        self.damaged[self.relative[index]] = why
-        if len(self.damaged) > self.damaged_share * self._total:
-            raise DamagedImages(damage_report(self.damaged, self._total, self.name, self.damaged_share))
-        warnings.warn(
-            f"{why}; another picture of its class takes its place ({len(self.damaged)} of {self._total:,} so far)",
-            stacklevel=4,
-        )
+    def note(self, found: dict[str, str]) -> None:
+        """Count pictures that turned out missing or damaged, with one warning for each that is new.
+
+        Args:
+            found: reason by path, as in `damaged`.
+
+        Raises:
+            DamagedImages: more than `damaged_share` of the pictures are missing or damaged.
+        """
+        for path, why in found.items():
+            if path in self.damaged:
+                continue
+            self.damaged[path] = why
+            if len(self.damaged) > self.damaged_share * self._total:
+                raise DamagedImages(damage_report(self.damaged, self._total, self.name, self.damaged_share))
+            warnings.warn(
+                f"{why}; another picture of its class takes its place ({len(self.damaged)} of {self._total:,} so far)",
+                stacklevel=4,
+            )
 
     def raw(self, indices, draw: int = 0) -> Tensor:
         """Several pictures, read and cut one after the other.

@@ -23,7 +23,8 @@ class DataConfig:
     # photographs, training: width to height of the random crop
     crop_ratio: list = field(default_factory=lambda: [0.75, 1.3333])
     flip: bool = True  # photographs, training: mirror every second one
-    # threads that prepare batches ahead, in each process; 0: one for each core that the process may use, 16 at most
+    # threads that prepare batches ahead, beside a GPU processes where files are read; 0: one for each core that the
+    # trainer may use, 16 at most
     workers: int = 0
     cache: str = "none"  # folder of the decoded cache; "none": decode the files each time
     cache_side: int = 512  # side of the cache's squares, pixels; below 512 small crops lose detail

@@ -39,7 +39,7 @@ def embed(
         batch: images per forward pass.
         progress: show a bar.
         what: the bar's caption.
-        workers: threads that read pictures.
+        workers: threads that read pictures; beside a GPU processes, where they come from files (`Prefetcher`).
 
     Returns:
         (N, D) float32 on the CPU.

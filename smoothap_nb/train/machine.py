@@ -80,7 +80,7 @@ def on_main(engine, work: Callable):
 
 
 def threads(processes: int = 1, most: int = 16) -> int:
-    "Threads that prepare pictures in each of so many processes on this machine: one for each core, `most` at most."
+    "Readers of pictures for each of so many trainers on this machine: one for each core, `most` at most."
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(most, cores // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", processes)))))
 

@@ -65,7 +65,7 @@ class Training:
 
     @property
     def workers(self) -> int:
-        "Threads that prepare batches; one where the pictures lie in memory."
+        "Threads or processes that prepare batches; one where the pictures lie in memory."
         return self.data.workers(self.experiment.data.workers or threads(self.engine.num_processes))
 
     def batches(self, until: int | None = None) -> Prefetcher:
