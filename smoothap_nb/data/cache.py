@@ -156,15 +156,20 @@ class DecodedCache(PictureSet):
     def __repr__(self) -> str:
         return f"DecodedCache({len(self):,} of {len(self._sizes):,} pictures, side {self.side}, in {self.folder})"
 
-    def raw(self, indices, draw: int = 0) -> Tensor:
-        "(B, 3, side, side) uint8 squares, whatever the draw."
+    def raw(self, indices, draw: int = 0, out: Tensor | None = None) -> Tensor:
+        "(B, 3, side, side) uint8 squares, whatever the draw; in `out`, of that shape on the CPU, where one is given."
         rows = self.rows[places(indices, len(self)).numpy()]
         if self.device is not None:
             return self._pixels[onto(torch.from_numpy(rows), self.device)]
-        out = np.empty((len(rows), *self._pixels.shape[1:]), np.uint8)
-        for place, row in enumerate(rows):  # plain copies, without the interpreter's lock
-            out[place] = self._pixels[row]
-        return torch.from_numpy(out)
+        out = torch.empty((len(rows), *self._pixels.shape[1:]), dtype=torch.uint8) if out is None else out
+        for square, row in zip(out.numpy(), rows):  # plain copies, without the interpreter's lock
+            square[:] = self._pixels[row]
+        return out
+
+    def room(self, count: int) -> Tensor | None:
+        "Pinned memory for a batch, of which `raw` fills parts; None where the squares lie on a device."
+        shape = (count, *self._pixels.shape[1:])
+        return torch.empty(shape, dtype=torch.uint8, pin_memory=True) if self.device is None else None
 
     def finish(self, raw: Tensor, indices, draw: int = 0) -> Tensor:
         """Cut the pictures of a draw out of their squares, on the device where these are.

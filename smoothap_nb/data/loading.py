@@ -123,9 +123,11 @@ class Prefetcher:
         copies, children = torch.cuda.Stream(self.device) if on_cuda else None, self._children()
         with ThreadPoolExecutor(self.workers, "reader") as readers, ThreadPoolExecutor(1, "joiner") as joiner:
 
-            def read(part, draw, slot, start):
+            def read(part, draw, slot, start, whole):
                 if children:
                     return (children.read(part, draw, slot, start),)
+                if whole is not None:
+                    return (self.dataset.raw(part, draw, whole[start : start + len(part)]),)
                 return (self.dataset.raw(part, draw),) if on_cuda else self.dataset.batch(part, draw)
 
             def begin(step):
@@ -133,15 +135,12 @@ class Prefetcher:
                 indices = share_of(indices, self.rank, self.world)
                 parts = [p for p in np.array_split(indices, self.workers) if len(p)] or [indices]
                 starts = np.cumsum([0, *map(len, parts)]).tolist()
-                futures = [readers.submit(read, p, epoch + 1, step % self.ahead, at) for p, at in zip(parts, starts)]
-                return (
-                    joiner.submit(
-                        lambda: _joined([f.result() for f in futures], self.device, copies, children is not None)
-                    ),
-                    futures,
-                    indices,
-                    epoch,
-                )
+                fills = on_cuda and not children and hasattr(self.dataset, "room")  # its parts, in one pinned whole
+                whole = self.dataset.room(len(indices)) if fills else None
+                slot = step % self.ahead  # free again: the batch that had it has been joined
+                futures = [readers.submit(read, p, epoch + 1, slot, at, whole) for p, at in zip(parts, starts)]
+                batch = joiner.submit(_joined, futures, whole, self.device, copies, children is not None)
+                return batch, futures, indices, epoch
 
             waiting, step = deque(), self.start
             try:
@@ -176,11 +175,12 @@ class Prefetcher:
                     children.close()
 
 
-def _joined(parts: list[tuple], device: torch.device, copies, copied: bool) -> tuple[list[Tensor], object]:
+def _joined(futures, whole: Tensor | None, device: torch.device, copies, copied: bool) -> tuple[list[Tensor], object]:
     """The parts of a batch as one, on the device; with the event that says when the copy is done, on CUDA.
-    `copied`: the parts' memory will be used again."""
-    out = []
-    for pieces in zip(*parts):
+    `whole`: what the parts have filled, if it is that; `copied`: their memory will be used again."""
+    parts = [future.result() for future in futures]
+    out = [] if whole is None else [whole]
+    for pieces in zip(*parts) if whole is None else ():
         pinned = copies is not None and pieces[0].device.type == "cpu"
         if len(pieces) > 1 or pinned or copied:
             whole = torch.empty(

@@ -303,6 +303,9 @@ def test_cache_of_an_image_set_takes_its_substitutes(tmp_path, photos):
     assert list(cache.damaged) == ["004.png"] and len(cache) == 30 and cache.level_names == ("class",)
     files, squares = data.batch([4, 5], 2)[0], cache.batch([4, 5], 2)[0]
     assert 255 * (files - squares).abs().mean() < 2
+    room = torch.zeros(3, 3, 128, 128, dtype=torch.uint8)
+    assert cache.raw([5, 4], out=room[1:]).data_ptr() == room[1].data_ptr()
+    assert torch.equal(room[1:], cache.raw([5, 4])) and not room[0].any()
     assert len(cache.subset([4, 5])) == 2 and torch.equal(cache.subset([4, 5]).batch([1], 2)[0][0], squares[1])
     again = DecodedCache(
         ImageSet(photos.root, [p.name for p in photos.paths], photos.labels, ["class"], transform=photos.transform),

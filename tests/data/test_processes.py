@@ -75,7 +75,12 @@ def test_a_card_asks_for_processes_where_files_are_read(tmp_path, photos, monkey
             assert batch.images.is_cuda == batch.labels.is_cuda == (device == "cuda") and len(seen) == count
             assert torch.equal(batch.images.cpu(), wanted)
     with pretended_cuda():
-        assert len(list(Prefetcher(cache, plan, 2, device="cuda"))) == 2 and not seen
+        squares = [batch.images.cpu() for batch in Prefetcher(cache, plan, 3, workers=4, device="cuda")]
+        assert not seen
+        forced = [batch.images.cpu() for batch in Prefetcher(cache, plan, 3, device="cuda", processes=True)]
+    for step, (one, other) in enumerate(zip(squares, forced)):
+        wanted = cache.batch(plan(step)[0], plan(step)[1] + 1)[0]
+        assert torch.equal(one, wanted) and torch.equal(other, wanted)
 
 
 def spoilt(folder, share, which=(4, 10, 11)):
