@@ -18,6 +18,18 @@ _WARPS = 4
 
 
 @triton.jit
+def _count_positives(scores, relevance, gallery, WIDE: tl.constexpr):
+    "How many relevant candidates a row has."
+    counts = tl.zeros([WIDE], tl.int32)
+    for start in range(0, gallery, WIDE):
+        columns = start + tl.arange(0, WIDE)
+        relevant = tl.load(relevance + columns, mask=columns < gallery, other=0) != 0
+        score = tl.load(scores + columns, mask=(columns < gallery) & relevant, other=float("-inf"))
+        counts += (score != float("-inf")).to(tl.int32)  # -inf is absent; a NaN stays, and shows
+    return tl.sum(counts, 0)
+
+
+@triton.jit
 def _next_positive(scores, relevance, gallery, after, wanted, WIDE: tl.constexpr):
     "Column of the first positive behind column `after`; `gallery` where there is none, or none is wanted."
     start = tl.where(wanted, (after + 1) // WIDE * WIDE, gallery)
@@ -33,6 +45,14 @@ def _next_positive(scores, relevance, gallery, after, wanted, WIDE: tl.constexpr
 
 
 @triton.jit
+def _compare(scores, relevance, columns, gallery, own, scale):
+    "Relevance in these columns, and how far each candidate there is ahead of each of `own`, from 0 to 1."
+    kind = tl.load(relevance + columns, mask=columns < gallery, other=0)
+    score = tl.load(scores + columns, mask=columns < gallery, other=float("-inf"))
+    return kind, 1 / (1 + tl.exp((own - score) * scale))
+
+
+@triton.jit
 def _smooth_ap(
     scores, relevance, values, push, gallery, high, low,
     GRADIENT: tl.constexpr, WIDE: tl.constexpr, POSITIVES: tl.constexpr,
@@ -45,13 +65,7 @@ def _smooth_ap(
     push += row * gallery
     number = scores.dtype.element_ty
 
-    counts = tl.zeros([WIDE], tl.int32)
-    for start in range(0, gallery, WIDE):
-        columns = start + tl.arange(0, WIDE)
-        relevant = tl.load(relevance + columns, mask=columns < gallery, other=0) != 0
-        score = tl.load(scores + columns, mask=(columns < gallery) & relevant, other=float("-inf"))
-        counts += (score != float("-inf")).to(tl.int32)  # -inf is absent; a NaN stays, and shows
-    total = tl.sum(counts, 0)
+    total = _count_positives(scores, relevance, gallery, WIDE)
 
     slots = tl.arange(0, POSITIVES)[:, None]
     scale = tl.zeros([POSITIVES, 1], number) + high + low
@@ -71,11 +85,9 @@ def _smooth_ap(
         far_slope = tl.zeros([POSITIVES, WIDE], number)
         for start in range(0, gallery, WIDE):
             columns = start + tl.arange(0, WIDE)[None, :]
-            kind = tl.load(relevance + columns, mask=columns < gallery, other=0)
-            score = tl.load(scores + columns, mask=columns < gallery, other=float("-inf"))
+            kind, step = _compare(scores, relevance, columns, gallery, own, scale)
             rival = (kind != 0) & (columns != mine)  # nobody competes with itself
             negative = (kind == 0) & (columns < gallery)
-            step = 1 / (1 + tl.exp((own - score) * scale))
             near += tl.where(rival, step, 0)
             far += tl.where(negative, step, 0)
             if GRADIENT:
@@ -93,9 +105,7 @@ def _smooth_ap(
             for start in range(0, gallery, WIDE):
                 columns = start + tl.arange(0, WIDE)[None, :]
                 there = columns < gallery
-                kind = tl.load(relevance + columns, mask=there, other=0)
-                score = tl.load(scores + columns, mask=there, other=float("-inf"))
-                step = 1 / (1 + tl.exp((own - score) * scale))
+                kind, step = _compare(scores, relevance, columns, gallery, own, scale)
                 slope = step - step * step
                 moved = slope * tl.where(kind != 0, common * C, -common * A)  # w_ij
                 moved = tl.where(columns == mine, itself, moved)
