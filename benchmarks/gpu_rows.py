@@ -477,36 +477,3 @@ def one_row_of_a_table(device, tiny: bool) -> dict:
         test, values = next(iter(found["metrics"].items()))
         out[f"{name}, {test}, mAP"] = values["mAP"]
     return out
-
-
-# --- Glyphs -----------------------------------------------------------------------------------------------------------
-
-def glyph_run(run):
-    "One run of the papers' claims on Glyphs; its whole row."
-    def measure(device, tiny: bool, rows: dict) -> dict:
-        from smoothap_nb.checks import ConfigError
-        from smoothap_nb.reproduction import glyph_experiment, run_glyphs
-
-        changes = (
-            {
-                "model.backbone": "resnet18",
-                "model.dim": 16,
-                "data.size": 32,
-                "batch.classes": 4,
-                "batch.images": 4,
-                "optim.steps": 1,
-                "optim.warmup": 0,
-                "evaluate.classes": 12,
-            }
-            if tiny
-            else {}
-        )
-        try:
-            experiment = glyph_experiment(run, rows, "cuda", changes)
-        except ConfigError as error:
-            raise NotHere(str(error)) from None
-        if "pml." in json.dumps(experiment.loss) and importlib.util.find_spec("pytorch_metric_learning") is None:
-            raise NotHere("needs pytorch-metric-learning")
-        return run_glyphs(run, experiment, device.type)
-
-    return measure

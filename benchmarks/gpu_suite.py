@@ -4,13 +4,12 @@
     python -m benchmarks.gpu_suite --minutes 9            start nothing that would not be done by then
     python -m benchmarks.gpu_suite --out FILE.json        another results file
     python -m benchmarks.gpu_suite --list                 the rows, and whether they are there
-    python -m benchmarks.gpu_suite --only glyphs/         rows whose name holds this text
+    python -m benchmarks.gpu_suite --only loss/           rows whose name holds this text
     python -m benchmarks.gpu_suite --tiny --out FILE      toy sizes, on a CPU too: shows that everything runs
     python -m benchmarks.gpu_suite --dry                  toy sizes on a pretended card (benchmarks/pretend.py): no
                                                           row may fail for a reason that a CPU could have shown
 
-Needs torch, torchvision and this package; rows that need more (pytest, pytorch-metric-learning) say so and are left out
-where it is missing.
+Needs torch, torchvision and this package; rows that need more (pytest) say so and are left out where it is missing.
 Without a CUDA device every row is written as not run. `smoothap reproduce --render` puts the rows on
 docs/reproduction.md.
 """
@@ -34,7 +33,6 @@ from benchmarks.gpu_rows import (
     NotHere,
     caching,
     demo,
-    glyph_run,
     kernel_against_torch,
     one_row_of_a_table,
     parity_by_pytest,
@@ -52,7 +50,7 @@ FILE = ROOT / "docs" / "results" / "gpu-suite.json"
 
 @dataclass(frozen=True)
 class Item:
-    "One row: `measure(device, tiny)` returns its numbers, or a whole row for runs on Glyphs."
+    "One row: `measure(device, tiny)` returns its numbers."
 
     name: str
     measure: Callable
@@ -65,9 +63,7 @@ class Item:
 def items() -> list[Item]:
     "Everything, the most telling first."
     from benchmarks.evaluation import INATURALIST, SOP
-    from smoothap_nb.reproduction import glyph_runs
 
-    glyphs = [Item(run.name, glyph_run(run), 5 + 0.03 * run.steps, {"run": run.name}) for run in glyph_runs("cuda")]
     beside = "loss/Smooth-AP, kernel against PyTorch, batch"
     return [
         Item("parity/losses", parity_of_losses, 15),
@@ -93,7 +89,6 @@ def items() -> list[Item]:
         ),
         Item("evaluation/shape of SOP", time_of_evaluation(**SOP), 40, SOP),
         Item("evaluation/shape of iNaturalist", time_of_evaluation(**INATURALIST), 90, INATURALIST),
-        *glyphs,
     ]
 
 
@@ -143,9 +138,8 @@ def measure_items(
         try:
             if device.type == "cpu" and not tiny:
                 raise NotHere("needs a CUDA device")
-            glyph = "run" in (item.config or {})
-            found = item.measure(device, tiny, rows) if glyph else {"metrics": item.measure(device, tiny)}
-            rows[item.name] = {**here, **found, "seconds": round(time.perf_counter() - begun, 1)}
+            found = item.measure(device, tiny)
+            rows[item.name] = {**here, "metrics": found, "seconds": round(time.perf_counter() - begun, 1)}
         except NotHere as error:
             rows[item.name] = {"metrics": {}, "not_run": str(error)}
         except Exception as error:  # one row that fails, or does not fit, must not end the list

@@ -142,9 +142,6 @@ from .reproduction.recipes import find_entry as find_entry
 from .reproduction.recipes import paper_rows as paper_rows
 from .reproduction.runner import reproduce as reproduce
 from .reproduction.page import reproduction_page as reproduction_page
-from .reproduction.page import claims_table as claims_table
-from .reproduction.study import glyph_grid as glyph_grid
-from .reproduction.verdicts import claims as claims
 from .retrieval.by_words import search_words as search_words
 from .detection.loss import detection_ap as detection_ap
 from .detection.networks import RankedRoIHeads as RankedRoIHeads

@@ -148,7 +148,7 @@ OTHERWISE = {  # why -> what is not called here
         "RankedRoIHeads small_detector voc_detector train_detector train_sorter cached_backward extract_descriptors "
     ),
     "reports of our own making, and their inputs": (
-        "claims claims_table registry paper_rows reproduce reproduction_page glyph_grid glyph_batch "
+        "registry paper_rows reproduce reproduction_page glyph_batch "
         "glyph_statistics distractor_scores evaluate_revisited search_words batch_statistics "
     ),
     "they draw the embedded pictures, or write files (tests/data)": ("Glyphs make_miniature "),

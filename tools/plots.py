@@ -26,9 +26,6 @@ def wanted() -> dict[str, tuple]:
             draw_experiment,
             [{"seed": r.get("seed", 0), "metrics": r["metrics"]} for r in records],
         )
-    for name, rows in results.named_rows().items():
-        for family, points in results.families(rows).items():
-            out[results.plot_name("comparison", f"{name.removesuffix('.json')} {family}")] = (draw_points, points)
     for bench in results.measurements():
         rows = [
             {"name": r["name"], "times": r["times"]}
@@ -162,34 +159,6 @@ def draw_experiment(records: list[dict]):
     return fig
 
 
-def draw_points(points: dict):
-    "One row per point, one colour per metric, a dot for each seed."
-    plt = style()
-    from smoothap_nb.show.figures import MARKERS, PALETTE
-
-    looks = {"mAP": "positive", "R@1": "rambo", "H-AP": "h_ap", "ASI": "sup_ap", "NDCG": "fast_ap"}
-    keys = [k for k in looks if any(k in m for seeds in points.values() for m in seeds)][:3] or sorted(
-        {k for seeds in points.values() for m in seeds for k in m}
-    )[:3]
-    fig, ax = plt.subplots(figsize=(6.6, 0.32 * len(points) + 1.4))
-    for key in keys:
-        spots = [
-            (m[key], len(points) - 1 - row) for row, seeds in enumerate(points.values()) for m in seeds if key in m
-        ]
-        kind = looks.get(key, "exact")
-        ax.plot(*zip(*spots), MARKERS[kind], color=PALETTE[kind], alpha=0.75, markersize=5, label=key, clip_on=False)
-    ax.set(
-        yticks=range(len(points)),
-        yticklabels=[short(name, 40) for name in points][::-1],
-        xlim=(0, 1),
-        xlabel="value on held-out classes (0 to 1)",
-        ylabel="run",
-    )
-    ax.set_ylim(-0.6, len(points) - 0.4)
-    ax.legend(ncols=len(keys), loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8)
-    return fig
-
-
 def draw_times(rows: list[dict]):
     "One row per measurement, one mark per contender, logarithmic time."
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
@@ -227,8 +196,3 @@ def draw_times(rows: list[dict]):
     ax.tick_params(labelsize=8)
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
     return fig
-
-
-def short(text: str, most: int = 62) -> str:
-    text = re.sub(r"\s+", " ", text)
-    return text if len(text) <= most else text[:most - 1].rstrip() + "…"

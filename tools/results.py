@@ -55,7 +55,7 @@ def measurements() -> list[dict]:
 
 
 def named_rows() -> dict[str, dict[str, dict]]:
-    "Files whose rows have names, such as those of the comparison on Glyphs and of the GPU suite: file -> name -> row."
+    "Files whose rows have names, such as those of the GPU suite: file -> name -> row."
     found = {}
     for name, value in stored().items():
         if isinstance(value.get("rows"), dict):
@@ -65,20 +65,6 @@ def named_rows() -> dict[str, dict[str, dict]]:
                 if isinstance(row, dict) and isinstance(row.get("metrics"), dict)
             }
             found |= {name: rows} if rows else {}
-    return found
-
-
-def families(rows: dict[str, dict], retrieval: bool = True) -> dict[str, dict[str, list[dict]]]:
-    """Rows named "FAMILY/POINT/seed0" or "FAMILY/POINT": family -> point -> the metrics of each seed. Tuning runs and
-    rows that were not run are left out.
-
-    `retrieval` keeps those with metrics of retrieval, or those without.
-    """
-    found: dict[str, dict[str, list[dict]]] = {}
-    for key, row in rows.items():
-        family, _, point = key.partition("/")
-        if family != "tune" and row["metrics"] and any(k in row["metrics"] for k in METRICS) == retrieval:
-            found.setdefault(family, {}).setdefault(re.sub(r"/seed\d+$", "", point), []).append(row["metrics"])
     return found
 
 
@@ -165,65 +151,6 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def all_comparisons(page: Path) -> str:
-    "A table and a plot for each family of points, other measurements as tables, and what was not run."
-    parts = []
-    for name, rows in named_rows().items():
-        title = Path(name).stem
-        env = next((r["environment"] for r in rows.values() if isinstance(r.get("environment"), dict)), {})
-        dates = sorted({r["date"] for r in rows.values() if "date" in r})
-        where = f" Run on {env.get('hardware')} ({env.get('device')}, torch {env.get('torch')})" if env else ""
-        where += (f", {dates[0]}" + (f" to {dates[-1]}" if dates[-1] != dates[0] else "")) if dates else ""
-        parts.append(
-            f"### {title}\n\nFrom `{name}`"
-            + ("; one dot is one seed." if families(rows) else ".")
-            + (f"{where}." if where else "")
-        )
-        for family, points in families(rows).items():
-            keys = [k for k in METRICS if any(k in m for seeds in points.values() for m in seeds)]
-            lines = [
-                [
-                    point,
-                    len(seeds),
-                    *(spread([m[k] for m in seeds if k in m]) if any(k in m for m in seeds) else "" for k in keys),
-                ]
-                for point, seeds in points.items()
-            ]
-            alt = (
-                f"{title}, {family}: metrics of each point on held-out classes, one dot for each seed; the table "
-                f"below has the numbers"
-            )
-            parts.append(
-                f"**{family}**\n\n![{alt}](images/{plot_name('comparison', f'{title} {family}')})\n\n{table(['', 'seeds', *keys], lines)}"  # noqa: E501
-            )
-        measured = [
-            [
-                family,
-                point,
-                ", ".join(
-                    f"{key} {number(value) if isinstance(value, (int, float)) else value}"
-                    for key, value in metrics.items()
-                ),
-            ]
-            for family, points in families(rows, retrieval=False).items()
-            for point, seeds in points.items()
-            for metrics in seeds
-        ]
-        if measured:
-            parts.append(table(["what", "of", "measured"], measured))
-        waiting: dict[tuple, int] = {}
-        for key, row in rows.items():
-            if not row["metrics"]:
-                waiting[key.partition("/")[0], str(row.get("not_run", "no reason given"))] = (
-                    waiting.get((key.partition("/")[0], str(row.get("not_run", "no reason given"))), 0) + 1
-                )
-        if waiting:
-            parts.append(
-                table(["not run", "rows", "why"], [[family, count, why] for (family, why), count in waiting.items()])
-            )
-    return "\n\n".join(parts) or "No comparison has been recorded: not run."
-
-
 def all_benchmarks(page: Path) -> str:
     "For every benchmark file: the plot of its times, its targets, and what has not been run."
     parts = []
@@ -285,8 +212,11 @@ def memory(page: Path) -> str:
 
 def passed_over(page: Path) -> str:
     "Files of docs/results that this page shows nothing of."
+    from smoothap_nb.reproduction.page import SUITE, TOO_EARLY
+
+    apart = (SUITE, TOO_EARLY)  # by `smoothap reproduce --render`
     shown = [*measurements(), *(r for group in experiments().values() for r in group)]
-    left = [name for name, value in stored().items() if not any(value is s for s in shown) and name not in named_rows()]
+    left = [name for name, value in stored().items() if not any(value is s for s in shown) and name not in apart]
     damaged = sorted(p.name for p in RESULTS.glob("*.json") if p.name not in stored())
     lines = [f"- `{name}`: of another kind, shown elsewhere" for name in left] + [
         f"- `{name}`: cannot be read, passed over" for name in damaged
@@ -471,7 +401,6 @@ BLOCKS = {
     "mutation": mutation,
     "demo": demo,
     "experiments": all_experiments,
-    "comparisons": all_comparisons,
     "benchmarks": all_benchmarks,
     "memory": memory,
     "bottleneck": first_bottleneck,

@@ -50,8 +50,10 @@ def check_data(name: str) -> None:
 def check_paper(name: str) -> None:
     "Refuse an experiment that is in no table of the papers and none of our own."
     known = paper_names()
-    if name.split("/")[0] != "glyphs" and name.removesuffix("@code") not in known:
+    if name.removesuffix("@code") not in known:
         near = nearest(name, known) if "/" in name else "smoothap reproduce --list shows them all"
+        if name.split("/")[0] == "glyphs":
+            near = "smoothap reproduce claims asks the papers' claims of Glyphs"
         raise ConfigError(f"no experiment {name!r}: {near}")
 
 

@@ -16,9 +16,8 @@ __all__ = ['reproduce', 'results']
 Name = Annotated[
     str,
     typer.Argument(
-        help="A row's experiment, such as sop/smooth-ap-bs384; `glyphs`: the papers' claims on Glyphs "
-             "(`glyphs/TEXT`: only runs whose name holds the text); `claims`: the same in the papers' regime, in "
-             "pieces (`claims/f`: without fine-tuning whole networks; `claims/gpu`: ResNet-50 on a CUDA device).",
+        help="A row's experiment, such as sop/smooth-ap-bs384; `claims`: the papers' claims on Glyphs, in pieces "
+             "(`claims/f`: without fine-tuning whole networks; `claims/gpu`: ResNet-50 on a CUDA device).",
         autocompletion=complete_paper,
     ),
 ]
@@ -67,10 +66,10 @@ Record = Annotated[
              "folder, docs/results/claims where left out)."),
 ]
 Workers = Annotated[
-    int, typer.Option(help="Glyphs: runs side by side, one CPU thread each; the numbers do not depend on it.")
+    int, typer.Option(help="Claims: runs side by side, one CPU thread each; the numbers do not depend on it.")
 ]
 Minutes = Annotated[
-    float, typer.Option(help="Glyphs: start no run after so many minutes; the same command goes on. 0: no limit.")
+    float, typer.Option(help="Claims: start no run after so many minutes; the same command goes on. 0: no limit.")
 ]
 
 
@@ -88,7 +87,6 @@ def reproduce(
     fresh: Fresh = False,
     record_to: Record = None,
     cpu: Cpu = False,
-    grid: Annotated[str, typer.Option(help="Glyphs: tune, main, ablations or all.")] = "all",
     workers: Workers = 1,
     minutes: Minutes = 0,
     quiet: Quiet = False,
@@ -108,8 +106,6 @@ def reproduce(
     elif show:
         check_paper(name)
         say(_shown(name, root, settings))
-    elif name.split("/")[0] == "glyphs":
-        _glyphs(name.partition("/")[2], grid, cpu, record_to, workers, _changes(settings), minutes)
     elif name.split("/")[0] == "claims":
         _claims(name.partition("/")[2], record_to, workers, minutes)
     else:
@@ -150,22 +146,7 @@ def _list(text: str) -> None:
     if not found:
         raise ConfigError(f"no experiment fits {text!r}: smoothap reproduce --list shows them all")
     if not text:
-        say(
-            f"{'glyphs':<34}{'ours':<10}the papers' claims on Glyphs, {len(rp.glyph_runs())} runs: --grid tune | "
-            f"main | ablations | all"
-        )
-
-
-def _glyphs(
-    only: str, grid: str, cpu: bool, record_to: Path | None, workers: int, changes: dict, minutes: float
-) -> None:
-    "Do runs on Glyphs, and print what they say about the papers' claims."
-    from .. import reproduction as rp
-    from ..train.machine import pick_device
-
-    device = "cpu" if cpu else pick_device().type
-    rows = rp.glyph_grid(grid, device, record_to, workers, changes, only, minutes, say)
-    say(rp.claims_table(rp.claims(rows)))
+        say(f"{'claims':<34}{'ours':<10}the papers' claims on Glyphs, in pieces")
 
 
 def _claims(track: str, record_to: Path | None, workers: int, minutes: float) -> None:

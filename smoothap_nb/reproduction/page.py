@@ -8,13 +8,12 @@ from pathlib import Path
 
 from .conduct import GPU_RESULTS, RESULTS
 from .recipes import Entry, entries_for, in_tables, obtained, paper_rows, printed, read_papers, registry
-from .results import read_runs
-from .standing import gpu_part, mean_and_range, study_part
-from .study import glyph_file, glyph_runs, is_done, read_rows
-from .verdicts import Verdict, claims
+from .results import read_rows, read_runs
+from .standing import gpu_part, mean_and_range, places, study_part
 
-__all__ = ['reproduction_page', 'obtained_table', 'claims_table', 'mean_and_range']
+__all__ = ['reproduction_page', 'obtained_table', 'too_early_table', 'from_nothing', 'mean_and_range']
 
+TOO_EARLY, SUITE = "glyph-claims-cpu.json", "gpu-suite.json"  # files of docs/results
 PAPER_NAMES = {"SmoothAP": "Smooth-AP"}
 _PART = r"<!-- results:{name} .*?<!-- end of results:{name} -->"  # what tools/results.py fills in
 
@@ -46,18 +45,21 @@ def reproduction_page(folder) -> str:
              f"GPU. "
         "What each would be compared with stands [below](#the-papers-tables-not-run-yet).",
     ]
-    studied, rows = _glyphs(folder)
-    parts += studied
+    early, trouble = read_rows(folder / TOO_EARLY)
+    measured, more_trouble = read_rows(folder / SUITE)
     parts += [
+        *(f"- **{line.replace(str(folder) + os.sep, '')}**" for line in [*trouble, *more_trouble]),
+        "## The papers' claims on Glyphs",
+        *study_part(folder / RESULTS.name),
+        *gpu_part(folder / GPU_RESULTS.name),
+        "### What goes wrong when one compares too early",
+        *_too_early(early),
         "## Experiments",
         "Values on classes that the network never saw. One dot is one seed, a bar their mean.",
         _kept(folder, "experiments"),
-        "## Comparisons",
-        "Several losses, or one loss under several settings, trained under one budget and measured alike.",
-        _kept(folder, "comparisons"),
         "## On a GPU",
         "Made by `python -m benchmarks.gpu_suite`, the most telling rows first.",
-        _suite(rows),
+        _suite(measured),
         "## Speed",
         "More in [benchmarks](benchmarks.md).",
         _kept(folder, "benchmarks"),
@@ -83,42 +85,54 @@ def reproduction_page(folder) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _glyphs(folder: Path) -> tuple[list[str], dict]:
-    "The papers' claims on Glyphs, on either device; and the rows of the second, that of the GPU suite."
-    parts = [
-        "## The papers' claims on Glyphs",
-        *study_part(folder / RESULTS.name),
-        *gpu_part(folder / GPU_RESULTS.name),
-        "### From nothing (`smoothap reproduce glyphs`)",
-        _first_study(),
+def _too_early(rows: dict) -> list[str]:
+    "What a short training makes of the comparison: how the rows were made, where, and their table."
+    main = {name: row for name, row in rows.items() if name.startswith("main/") and row["metrics"]}
+    if not main:
+        return ["Not run."]
+    steps = {row["method"]: row["steps"] for row in main.values()}
+    tuned = [row["steps"] for name, row in rows.items() if name.startswith("tune/")]
+    learnt = [method for method in steps if steps[method]]
+    return [
+        f"{len(learnt)} methods, and {len(steps) - len(learnt)} that learn nothing; each network from random weights, "
+        f"{max(steps.values())} steps, with settings from tuning runs of {max(tuned, default=0)}. So few steps meet "
+        "each class a few times, where the papers fine-tune a pretrained network for many epochs; the chosen settings "
+        "suit a shorter training still; proxies hardly move. **Read it as a warning: nothing here refutes a paper.**",
+        too_early_table(rows),
+        f"Mean (lowest to highest) over the seeds; {places(main)}.",
     ]
-    rows: dict = {}
-    for device, title in (("cpu", "ResNet-18, 32 px, on a CPU"), ("cuda", "ResNet-50, 64 px, on a CUDA device")):
-        rows, trouble = read_rows(folder / glyph_file(device).name)
-        done = any(is_done(rows, run.name) for run in glyph_runs(device))
-        parts += [
-            f"#### {title}",
-            *(f"- **{line.replace(str(folder) + os.sep, '')}**" for line in trouble),
-            _provenance(rows),
-            claims_table(claims(rows)).rstrip() if done else "",
-        ]
-    return parts, rows
 
 
-def _first_study() -> str:
-    "How the first study decides, and why its table must be read with care."
-    budget = read_papers("glyphs.toml")["budget"]
-    return (
-        "Ten methods, each network from random weights (lesson 20). A claim holds where the lowest seed of the better "
-        "side lies above the highest of the worse, and does not hold where its mean lies below; an ablation has one "
-        "seed and must differ by more than the largest spread.\n\n"
-        f"**Read this as what goes wrong when one compares too early.** {budget['steps']} steps meet each class a few "
-        f"times, where the papers fine-tune a pretrained network for many epochs; tuning runs take "
-        f"{budget['tune_steps']} steps over {len(budget['rates'])} rates, so that the chosen ones suit a shorter "
-        "training and often lie at the edge of what was tried; proxies hardly move in so few steps, and ProxyNCA ends "
-        "below an untrained network in R@1. *Does not hold* says only that a mean lies below: so it is said in half of "
-        "all exact ties, and more often where one method must beat many. Nothing here refutes a paper."
-    )
+def from_nothing(rows: dict, method: str = "smooth-ap", metric: str = "mAP") -> list[float]:
+    """What a method reaches in the comparison of networks that start from nothing, a value for each seed.
+
+    Args:
+        rows: of `read_rows`; those named main/METHOD/seedN count.
+        method: whose.
+        metric: which.
+    """
+    found = [row["metrics"] for name, row in rows.items() if name.startswith(f"main/{method}/seed")]
+    return [metrics[metric] for metrics in found if metric in metrics]
+
+
+def too_early_table(rows: dict) -> str:
+    """The comparison of networks that start from nothing and take few steps, as a Markdown table: the mean (lowest to
+    highest) of each method over its seeds, best first.
+
+    Args:
+        rows: of `read_rows`; those named main/METHOD/seedN count.
+
+    Returns:
+        the table, a line for each method.
+    """
+    metrics, known = ("mAP", "R@1", "H-AP"), read_papers("claims.toml")["methods"]
+    methods = dict.fromkeys(name.split("/")[1] for name in rows if name.startswith("main/"))
+    reached = {method: found for method in methods if (found := from_nothing(rows, method))}
+    lines = [f"| from nothing | {' | '.join(metrics)} |", "|---" * (1 + len(metrics)) + "|"]
+    for method in sorted(reached, key=lambda m: -sum(reached[m]) / len(reached[m])):
+        shown = [mean_and_range(from_nothing(rows, method, metric)) for metric in metrics]
+        lines.append(_line(known[method]["title"] if method in known else method, *shown))
+    return "\n".join(lines)
 
 
 def obtained_table(runs: dict[str, list[dict]]) -> str:
@@ -291,27 +305,8 @@ def in_words(value) -> str:
     return f"{value:g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _provenance(rows: dict) -> str:
-    "Where and when the rows of the comparison were made."
-    wanted = {run.name for run in glyph_runs()}
-    rows = {name: row for name, row in rows.items() if name in wanted and row["metrics"]}
-    if not rows:
-        return "Not run."
-    places = dict.fromkeys(
-        (r["environment"]["commit"], r["environment"]["hardware"], f"torch {r['environment']['torch']}", r["date"])
-        for r in rows.values()
-    )
-    return (
-        f"{len(rows)} of {len(wanted)} runs: "
-        + "; ".join(f"commit `{c}`, {h}, {t}, {d}" for c, h, t, d in places)
-        + "."
-    )
-
-
 def _suite(rows: dict) -> str:
-    "The measurements of the GPU suite other than the comparison on Glyphs."
-    glyphs = {run.name for run in glyph_runs()}
-    rows = {name: row for name, row in rows.items() if name not in glyphs}
+    "The measurements of the GPU suite."
     lines = ["| what | measured | commit | hardware | date |", "|---|---|---|---|---|"]
     for name, row in rows.items():
         here, values = row.get("environment", {}), ", ".join(f"{k} {v:.4g}" for k, v in row["metrics"].items())
@@ -324,26 +319,3 @@ def _suite(rows: dict) -> str:
             )
         )
     return "\n".join(lines) if rows else "Not run."
-
-
-def claims_table(verdicts: list[Verdict]) -> str:
-    """The claims as a Markdown table: what is claimed, where, the means (lowest to highest) of each row, and the
-    verdict.
-
-    Args:
-        verdicts: what `claims` gives.
-
-    Returns:
-        the table, one line per claim.
-    """
-    lines = ["| claim | source | metric | here | verdict |", "|---|---|---|---|---|"]
-    for v in verdicts:
-        points = dict(point for a, high, b, low in v.pairs for point in ((a, high), (b, low)))
-        shown = (
-            "; ".join(f"{name.split('/', 1)[1]} {mean_and_range(values)}" for name, values in points.items())
-            if any(points.values())
-            else "not run"
-        )
-        verdict = v.verdict if v.verdict != "does not hold" else "**does not hold**"
-        lines.append(f"| {v.text} | {v.source} | {v.metric} | {shown.replace('|', chr(92) + '|')} | {verdict} |")
-    return "\n".join(lines) + "\n"

@@ -10,7 +10,7 @@ from ..checks import ConfigError, reason
 from ..files import write_atomic
 from .recipes import entries_for, in_tables, obtained, paper_rows, printed
 
-__all__ = ['RECORD', 'result_file', 'keep', 'runs_of', 'read_runs', 'against_paper']
+__all__ = ['RECORD', 'result_file', 'keep', 'runs_of', 'read_runs', 'read_rows', 'against_paper']
 
 RECORD = "reproduce.json"  # in the folder of every run
 
@@ -87,6 +87,25 @@ def read_runs(*folders, miniatures: bool = False) -> tuple[dict[str, list[dict]]
 def _files(folder: Path) -> Iterable[Path]:
     "Files of results in a folder and below; a file is its own."
     return [folder] if folder.is_file() else sorted({*folder.glob("reproduce-*.json"), *folder.rglob(RECORD)})
+
+
+def read_rows(path) -> tuple[dict, list[str]]:
+    """The rows of a file that gives each a name, and what is wrong with it (nothing where it does not exist yet).
+
+    Returns:
+        rows by name; complaints, each naming the file.
+    """
+    path = Path(path)
+    if not path.exists():
+        return {}, []
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        good = {
+            name: row for name, row in rows.items() if isinstance(row, dict) and isinstance(row.get("metrics"), dict)
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        return {}, [f"{path} cannot be read and is skipped: {reason(error)}"]
+    return good, [f"{path}: the row {name!r} is damaged and is skipped" for name in rows if name not in good]
 
 
 def against_paper(result: dict) -> str:

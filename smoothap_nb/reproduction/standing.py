@@ -26,6 +26,7 @@ __all__ = [
     "movers",
     "study_part",
     "gpu_part",
+    "places",
 ]
 
 
@@ -219,7 +220,7 @@ def study_part(folder) -> list[str]:
         f"*undecided*.",
         *(f"- **{line}**" for line in trouble),
         f"{len(rows)} of about {len(rows) + left} pieces are done (plan `{study.hash}`)"
-        + (f": {places}." if (places := _places(rows)) else ": not run yet."),
+        + (f": {where}." if (where := places(rows)) else ": not run yet."),
     ]
     if left and rows:
         parts += [
@@ -243,7 +244,7 @@ def gpu_part(folder) -> list[str]:
         f"#### The same on a CUDA device (`smoothap reproduce claims/gpu`): {study.plan['networks']['backbone']}, "
         f"{study.plan['networks']['size']} px, every layer",
         *(f"- **{line}**" for line in trouble),
-        f"{len(rows)} rows (plan `{study.hash}`): {_places(rows)}." if rows else "Not run yet.",
+        f"{len(rows)} rows (plan `{study.hash}`): {places(rows)}." if rows else "Not run yet.",
         whole_networks_table(study.plan, rows),
     ]
 
@@ -256,7 +257,7 @@ CAVEATS = (
 )
 
 
-def _places(rows: dict) -> str:
+def places(rows: dict) -> str:
     "Where and when the rows were made."
     found = dict.fromkeys(
         (r["environment"]["commit"], r["environment"]["hardware"], f"torch {r['environment']['torch']}", r["date"])

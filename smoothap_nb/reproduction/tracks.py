@@ -33,14 +33,13 @@ class Piece:
 
 
 def read_plan(changes: dict | None = None) -> dict:
-    """The plan, with the claims of the first study and its own.
+    """The plan: claims.toml.
 
     Args:
         changes: tables to merge over it, {"track-f": {"steps": 2}}; those of methods and ablations take their place.
             The hash then is another.
     """
     plan = dict(read_papers("claims.toml"))
-    plan["claims"] = read_papers("glyphs.toml")["claims"] + plan["claims"]
     for table, values in (changes or {}).items():
         plan[table] = values if table in ("methods", "ablations") else {**plan[table], **values}
     return plan

@@ -35,6 +35,7 @@ def test_the_quick_names_are_the_real_ones():
     (["data", "check", "so"], "did you mean 'sop'"),
     (["data", "list", "gldv2"], "known: "),
     (["reproduce", "sop/smoth-ap-bs384"], "did you mean 'sop/smooth-ap-bs384'"),
+    (["reproduce", "glyphs"], "no experiment 'glyphs': smoothap reproduce claims asks"),
     (["search", "x.png", "--gallery", ".", "--run", "r", "--sheet", "x.jpg"], "ends in .png, got x.jpg"),
 ])
 def test_a_typo_is_answered_before_torch_is_loaded(words, says):

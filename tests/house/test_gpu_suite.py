@@ -35,7 +35,7 @@ def test_names_are_unique_and_the_most_telling_come_first():
     names = [item.name for item in suite.items()]
     assert len(set(names)) == len(names)
     kinds = list(dict.fromkeys(name.split("/")[0] for name in names))
-    assert kinds[0] == "parity" and kinds.index("loss") < kinds.index("tune") < kinds.index("main")
+    assert kinds[0] == "parity" and kinds.index("training") < kinds.index("loss") < kinds.index("evaluation")
     assert {"list/RaMBO, 1e5 scores", "list/RaMBO, 1e8 scores", "evaluation/shape of SOP", "loss/batch 384"} <= set(
         names
     )
@@ -110,7 +110,7 @@ def test_the_dry_run_on_a_pretended_card(row):
     assert suite.dry_run(row, said.append) == [] and len(said) == 1 and "not run" not in said[0], said
 
 
-KINDS = ("parity/", "loss/", "list/", "training/", "evaluation/", "command/", "tune/smooth-ap", "tune/happier")
+KINDS = ("parity/", "loss/", "list/", "training/", "evaluation/", "command/")
 
 
 @pytest.mark.slow
@@ -128,15 +128,6 @@ def test_the_dry_run_finds_what_the_cpu_does_not(monkeypatch):
     monkeypatch.setattr(suite, "items", lambda: [suite.Item("pinned", pin)])
     said = []
     assert suite.dry_run(say=said.append) == ["pinned"] and "only dense CPU tensors can be pinned" in said[0]
-
-
-def test_a_run_on_glyphs_in_tiny_form(tmp_path):
-    path = tmp_path / "rows.json"
-    first = next(i.name for i in suite.items() if i.name.startswith("main/smooth-ap"))
-    rows = suite.measure_items(path, "cpu", only=first, tiny=True, **quiet)
-    assert "not tuned yet" in rows[first]["not_run"]
-    rows = suite.measure_items(path, "cpu", only="main/raw pixels", tiny=True, **quiet)
-    assert rows["main/raw pixels/seed0"]["metrics"]["mAP"] > 0
 
 
 def test_the_command_line(tmp_path):

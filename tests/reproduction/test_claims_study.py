@@ -15,6 +15,8 @@ import pytest
 import torch
 
 from smoothap_nb.checks import ConfigError
+from smoothap_nb.data.glyphs import Glyphs
+from smoothap_nb.data.sampling import MPerClassSampler
 from smoothap_nb.reproduction.conduct import Study, character_values, conduct
 from smoothap_nb.reproduction.costs import cost_of
 from smoothap_nb.reproduction.ledger import Ledger, only_one
@@ -75,6 +77,16 @@ def test_every_claim_names_rows_that_the_plan_makes(plan):
     for claim in plan["claims"]:
         assert {p for step in claim["order"] for p in ([step] if isinstance(step, str) else step)} <= known
         assert claim["metric"] in plan["plan"]["metrics"]
+
+
+def test_ablations_of_batches_keep_what_they_say(plan):
+    "Eight or sixteen of a class fill the same batch (classes are ragged); larger batches of as many pictures step less."
+    labels = Glyphs("metric", size=32).labels[:, -1].numpy()
+    for point in plan["ablations"]["positives"]["points"]:
+        sizes = [len(batch) for batch in MPerClassSampler(labels, point["classes"], point["images"]).epoch(0)]
+        assert abs(sum(sizes) / len(sizes) - 128) < 5
+    for point in plan["ablations"]["batch-same-images"]["points"]:
+        assert point["classes"] * point["steps"] == pytest.approx(32)
 
 
 def test_any_change_changes_the_hash(plan):

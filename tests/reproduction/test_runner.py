@@ -1,11 +1,8 @@
-"""The papers' tables, and their claims on Glyphs: every row has its experiment, every verdict follows from the rows,
-damage is named.
-"""
+"""The papers' tables: every row has its experiment, damage is named."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -13,165 +10,6 @@ import pytest
 import smoothap_nb.reproduction as rp
 import smoothap_nb.reproduction.runner  # noqa: F401, as rp.runner
 from smoothap_nb.checks import ConfigError
-from smoothap_nb.reproduction import study
-from smoothap_nb.data.glyphs import Glyphs
-from smoothap_nb.data.sampling import MPerClassSampler
-
-TOY = {
-    "batch.classes": 4,
-    "evaluate.classes": 12,
-    "optim.steps": 1,
-    "optim.warmup": 0,
-    "data.size": 32,
-    "model.dim": 16,
-}
-
-
-# --- the comparison on Glyphs ---------------------------------------------------------------------------------------
-
-def toy_rows(values: dict) -> dict:
-    "Rows with one metric: {'main/a': [0.5, 0.6]} gives seeds, {'tau/tau=1': 0.5} a point."
-    rows = {}
-    for name, value in values.items():
-        for seed, v in enumerate(value) if isinstance(value, list) else [(None, value)]:
-            rows[name if seed is None else f"{name}/seed{seed}"] = {"metrics": {"mAP": v}}
-    return rows
-
-
-def verdict(values: dict, order: list, **more) -> str:
-    return rp.judge({"text": "", "source": "", "metric": "mAP", "order": order, **more}, toy_rows(values)).verdict
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_every_run_has_a_name_of_its_own_and_settings_that_load(device):
-    runs = rp.glyph_runs(device)
-    assert len({r.name for r in runs}) == len(runs)
-    tuning = {r.name: {"metrics": {"mAP": 0.5, "H-AP": 0.5}} for r in runs if r.grid == "tune"}
-    for run in runs:
-        experiment = rp.glyph_experiment(run, tuning, device)
-        assert experiment.model.backbone == ("resnet50" if device == "cuda" else "resnet18")
-        assert experiment.optim.warmup < max(1, experiment.optim.steps)
-
-
-def test_every_method_is_tuned_with_the_same_budget():
-    plan = rp.read_papers("glyphs.toml")
-    tune = [r for r in rp.glyph_runs() if r.grid == "tune"]
-    counts = {m: sum(r.method == m for r in tune) for m in plan["methods"]}
-    assert (
-        set(counts.values()) == {4}
-        and {r.steps for r in tune} == {plan["budget"]["tune_steps"]}
-        and {r.split for r in tune} == {"val"}
-    )
-    main = [r for r in rp.glyph_runs() if r.grid == "main" and r.method in plan["methods"]]
-    assert len(main) == 3 * len(plan["methods"]) and {r.split for r in main} == {"test"}
-
-
-def test_every_claim_names_rows_that_exist():
-    names = {r.name for r in rp.glyph_runs()} | {r.name.rsplit("/seed", 1)[0] for r in rp.glyph_runs()}
-    for claim in rp.read_papers("glyphs.toml")["claims"]:
-        points = [p for step in claim["order"] for p in (step if isinstance(step, list) else [step])]
-        assert len(points) > 1 and set(points) <= names, claim["text"]
-        assert (
-            claim["text"]
-            and claim["source"]
-            and claim["metric"] in rp.read_papers("glyphs.toml")["base"]["evaluate.metrics"]
-        )
-
-
-def test_ablations_turn_one_knob_with_batches_of_the_same_size():
-    runs = {r.name: r for r in rp.glyph_runs()}
-    labels = Glyphs("train", size=32).labels[:, -1].numpy()
-    for name in ("positives/|P|=4", "positives/|P|=8", "positives/|P|=16"):
-        settings = dict(runs[name].settings)
-        sizes = [
-            len(batch)
-            for batch in MPerClassSampler(labels, settings["batch.classes"], settings["batch.images"]).epoch(0)
-        ]
-        assert abs(sum(sizes) / len(sizes) - 128) < 5  # on average: classes are ragged
-    for B in (64, 128, 256, 384):
-        run = runs[f"batch-same-images/B={B}"]
-        assert run.steps == round(350 * 128 / B) and dict(run.settings) == {"batch.classes": B // 4}
-        assert runs[f"batch-same-steps/B={B}"].steps == 350
-    for method in ("smooth-ap", "happier", "proxy-nca"):
-        assert [runs[f"longer-{method}/steps={steps}"].steps for steps in (350, 1400)] == [350, 1400]
-
-
-def test_a_claim_holds_only_where_the_seeds_are_apart():
-    assert verdict({"main/a": [0.6, 0.7], "main/b": [0.4, 0.5]}, ["main/a", "main/b"]) == "holds"
-    assert verdict({"main/a": [0.4, 0.5], "main/b": [0.6, 0.7]}, ["main/a", "main/b"]) == "does not hold"
-    assert verdict({"main/a": [0.5, 0.7], "main/b": [0.4, 0.6]}, ["main/a", "main/b"]) == "undecided"
-    assert verdict({"main/a": [0.5, 0.7]}, ["main/a", "main/b"]) == "not run"
-
-
-def test_a_claim_with_one_seed_needs_more_than_the_spread_between_seeds():
-    main = {"main/a": [0.50, 0.54]}
-    assert verdict({**main, "t/x": 0.60, "t/y": 0.55}, ["t/x", "t/y"]) == "holds"
-    assert verdict({**main, "t/x": 0.60, "t/y": 0.57}, ["t/x", "t/y"]) == "undecided"
-    assert verdict({**main, "t/x": 0.50, "t/y": 0.57}, ["t/x", "t/y"]) == "does not hold"
-    assert verdict({"t/x": 0.50, "t/y": 0.57}, ["t/x", "t/y"]) == "not run"
-
-
-def test_the_worst_pair_decides_and_a_cost_has_its_bound():
-    main = {"main/a": [0.5, 0.5], "main/b": [0.4, 0.4], "main/c": [0.45, 0.45]}
-    assert verdict(main, ["main/a", ["main/b", "main/c"]]) == "holds"
-    assert verdict(main, ["main/a", "main/b", "main/c"]) == "does not hold"
-    assert (
-        verdict(main, ["main/c", "main/a"], cost=0.06) == "holds"
-        and verdict(main, ["main/c", "main/a"], cost=0.04) == "does not hold"
-    )
-
-
-def test_without_rows_every_claim_says_not_run():
-    verdicts = rp.claims({})
-    assert {v.verdict for v in verdicts} == {"not run"}
-    assert rp.claims_table(verdicts).count("not run") == 2 * len(verdicts)
-
-
-def test_tuning_comes_first(tmp_path):
-    with pytest.raises(ConfigError, match="not tuned yet.*--grid tune"):
-        rp.glyph_grid("main", path=tmp_path / "rows.json", only="smooth-ap/seed0")
-
-
-def test_an_unknown_grid_names_the_nearest(tmp_path):
-    with pytest.raises(ConfigError, match="did you mean 'main'"):
-        rp.glyph_grid("mian", path=tmp_path / "rows.json")
-
-
-def test_a_damaged_file_is_named_and_not_overwritten(tmp_path):
-    path = tmp_path / "rows.json"
-    path.write_text('{"rows": {"main/')
-    rows, trouble = rp.read_rows(path)
-    assert rows == {} and "rows.json cannot be read" in trouble[0]
-    with pytest.raises(ConfigError, match="rows.json cannot be read"):
-        rp.glyph_grid("main", path=path)
-    assert path.read_text() == '{"rows": {"main/'
-    path.write_text(json.dumps({"rows": {"a": {"metrics": {}}, "b": 3}}))
-    rows, trouble = rp.read_rows(path)
-    assert list(rows) == ["a"] and "'b'" in trouble[0]
-
-
-@pytest.mark.slow
-def test_rows_are_stored_one_by_one_and_repeat_to_the_digit(tmp_path):
-    said = []
-    tuned = rp.glyph_grid(
-        "tune", path=tmp_path / "one.json", only="tune/smooth-ap", changes=TOY, workers=2, say=said.append
-    )
-    assert len(tuned) == len(said) == 4
-    again = rp.glyph_grid("tune", path=tmp_path / "two.json", only="tune/smooth-ap", changes=TOY)
-    assert {n: r["metrics"] for n, r in tuned.items()} == {n: r["metrics"] for n, r in again.items()}
-    said.clear()
-    assert (
-        rp.glyph_grid("tune", path=tmp_path / "one.json", only="tune/smooth-ap", changes=TOY, say=said.append) == tuned
-        and not said
-    )
-    row = next(iter(tuned.values()))
-    assert (
-        {"commit", "hardware", "torch"} <= set(row["environment"])
-        and row["date"]
-        and row["seed"] == 0
-        and row["config"]["optim"]["steps"] == 1
-    )
-
 
 # --- the registry ----------------------------------------------------------------------------------------------------
 
@@ -491,10 +329,45 @@ def test_a_damaged_results_file_is_named_and_skipped(tmp_path, text):
     assert (tmp_path / "reproduce-bad.json").read_text() == text
 
 
-def test_the_claims_reach_the_page(tmp_path):
-    assert "Not run." in rp.reproduction_page(tmp_path)
+def test_named_rows_are_read_and_damage_is_named(tmp_path):
+    path = tmp_path / "rows.json"
+    assert rp.read_rows(path) == ({}, [])
+    path.write_text('{"rows": {"main/')
+    rows, trouble = rp.read_rows(path)
+    assert rows == {} and "rows.json cannot be read" in trouble[0]
+    path.write_text(json.dumps({"rows": {"a": {"metrics": {}}, "b": 3}}))
+    rows, trouble = rp.read_rows(path)
+    assert list(rows) == ["a"] and "'b'" in trouble[0]
+
+
+def test_the_comparison_from_nothing_is_one_table_best_first(tmp_path):
+    assert "too early\n\nNot run." in rp.reproduction_page(tmp_path)
+    row = lambda method, mAP, steps=350: {
+        "method": method, "steps": steps, "date": "2026-01-01", "environment": HERE,
+        "metrics": {"mAP": mAP, "R@1": 2 * mAP, "H-AP": 0.25},
+    }  # fmt: skip
+    rows = {
+        "tune/triplet/lr=0.001": row("triplet", 0.9, 115),
+        "main/untrained/seed0": row("untrained", 0.01, 0),
+        **{f"main/triplet/seed{seed}": row("triplet", 0.1 + 0.1 * seed) for seed in range(3)},
+        "main/smooth-ap/seed0": row("smooth-ap", 0.4),
+        "main/fast-ap/seed0": {"metrics": {}},
+        "tau/tau=0.1": row("smooth-ap", 0.7),
+    }
+    lines = rp.too_early_table(rows).splitlines()
+    assert lines[2:] == [
+        "| Smooth-AP | 0.400 | 0.800 | 0.250 |",
+        "| triplet, semi-hard | 0.200 (0.100 to 0.300) | 0.400 (0.200 to 0.600) | 0.250 (0.250 to 0.250) |",
+        "| untrained | 0.010 | 0.020 | 0.250 |",
+    ]
+    assert rp.from_nothing(rows) == [0.4] and rp.from_nothing(rows, "fast-ap") == []
+    (tmp_path / "glyph-claims-cpu.json").write_text(json.dumps({"rows": rows}))
+    page = rp.reproduction_page(tmp_path)
+    assert "2 methods, and 1 that learn nothing" in page and "350 steps, with settings from tuning runs of 115" in page
+    assert "\n".join(lines) in page and "commit `abc123`, a GPU" in page
     (tmp_path / "glyph-claims-cpu.json").write_text("{")
-    assert "glyph-claims-cpu.json cannot be read and is skipped" in rp.reproduction_page(tmp_path)
+    page = rp.reproduction_page(tmp_path)
+    assert "**glyph-claims-cpu.json cannot be read and is skipped" in page and "too early\n\nNot run." in page
 
 
 # --- miniatures -------------------------------------------------------------------------------------------------------
@@ -528,75 +401,12 @@ def test_an_experiment_runs_from_pictures_to_metrics_on_its_miniature(name, tmp_
     assert run["miniature"] and rp.read_runs(tmp_path)[0] == {} and entry.kind == run["kind"]
 
 
-def test_rows_that_say_not_run_are_neither_tuned_nor_counted(tmp_path):
-    rows = {run.name: {"metrics": {}, "not_run": "needs a CUDA device"} for run in rp.glyph_runs("cuda")} | {
-        "loss/batch 384": {"metrics": {}, "not_run": "needs a CUDA device"}
-    }
+def test_rows_of_the_gpu_suite_that_were_not_run_say_so(tmp_path):
+    rows = {"loss/batch 384": {"metrics": {}, "not_run": "needs a CUDA device"}}
     (tmp_path / "gpu-suite.json").write_text(json.dumps({"rows": rows}))
-    with pytest.raises(ConfigError, match="not tuned yet"):
-        rp.tuned_settings("smooth-ap", rows, "cuda")
-    page = rp.reproduction_page(tmp_path)
-    assert "| loss/batch 384 | not run: needs a CUDA device |" in page and page.count("Not run.") == 2
-    assert {v.verdict for v in rp.claims(rows)} == {"not run"}
-
-
-def test_a_run_that_leaves_the_finite_is_a_row_and_loses_the_tuning(tmp_path, monkeypatch):
-    def in_a_process(run, experiment, device):
-        if "lr=0.003" in run.name:
-            raise ConfigError(f"{run.name} failed: RunError: the loss is nan at step 3")
-        return {
-            "method": run.method,
-            "split": run.split,
-            "metrics": {"mAP": 0.5 + 0.1 * ("0.03" in run.name), "R@1": 0.5},
-            "seconds": 1.0,
-            "config": experiment.to_dict(),
-        }
-
-    monkeypatch.setattr(study, "_in_a_process", in_a_process)
-    said = []
-    rows = rp.glyph_grid("tune", path=tmp_path / "rows.json", only="tune/smooth-ap", say=said.append)
-    assert dict(rp.tuned_settings("smooth-ap", rows)) == {"optim.lr": 0.001, "optim.head_lr": 0.001, "loss.tau": 0.03}
-    assert sum("failed" in line for line in said) == 2 and len(rp.read_rows(tmp_path / "rows.json")[0]) == 4
-    monkeypatch.setattr(
-        study,
-        "_in_a_process",
-        lambda *a: (_ for _ in ()).throw(ConfigError("pytorch-metric-learning is not installed")),
-    )
-    with pytest.raises(ConfigError, match="not installed"):
-        rp.glyph_grid("tune", path=tmp_path / "rows.json", only="tune/triplet", say=said.append)
-
-
-def test_a_row_of_other_settings_is_named_and_done_again(tmp_path, monkeypatch):
-    done = []
-    row = lambda run, experiment, device: (
-        done.append(run.name)
-        or {
-            "method": run.method,
-            "split": run.split,
-            "metrics": {"mAP": 0.5, "R@1": 0.5},
-            "config": experiment.to_dict(),
-            "seconds": 1,
-        }
-    )
-    monkeypatch.setattr(study, "_in_a_process", row)
-    path, said = tmp_path / "rows.json", []
-    rp.glyph_grid("tune", path=path, only="tune/smooth-ap", say=said.append)
-    assert len(done) == 4
-    rows = json.loads(path.read_text())
-    name = done[0]
-    rows["rows"][name]["config"]["optim"]["steps"] += 1
-    path.write_text(json.dumps(rows))
-    said.clear()
-    found = rp.glyph_grid("tune", path=path, only="tune/smooth-ap", say=said.append)
-    assert done[4:] == [name] and f"{name}: made with other settings than the plan's" in said[0]
-    assert found[name]["config"]["optim"]["steps"] == rp.read_papers("glyphs.toml")["budget"]["tune_steps"]
-
-
-def test_the_rows_of_this_tree_belong_to_the_plan():
-    rows, trouble = rp.read_rows(Path(__file__).parents[2] / rp.glyph_file())
-    assert not trouble
-    old = [run.name for run in rp.glyph_runs() if run.name in rows and not study._of_the_plan(run, rows)]
-    assert not old, f"smoothap reproduce glyphs --workers 2 would do {old} again"
+    assert "| loss/batch 384 | not run: needs a CUDA device |" in rp.reproduction_page(tmp_path)
+    (tmp_path / "gpu-suite.json").write_text("{")
+    assert "**gpu-suite.json cannot be read and is skipped" in rp.reproduction_page(tmp_path)
 
 
 def test_the_command_line_lists_shows_and_names_the_nearest():
@@ -621,6 +431,7 @@ def test_the_command_line_lists_shows_and_names_the_nearest():
     )
     assert "did you mean 'sop/csl'" in str(run("sop/cls").exception)
     assert "--list" in str(run().exception)
+    assert "smoothap reproduce claims" in str(run("glyphs").exception) and "\nclaims " in run("--list").stdout
 
 
 # --- a run that counts ----------------------------------------------------------------------------------------------
@@ -908,7 +719,7 @@ def test_the_protocol_of_the_guide(tmp_path, monkeypatch):
     page = (Path(__file__).resolve().parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
     lines = [line for block in page.split("```bash\n")[1:] for line in block.split("```")[0].splitlines()]
     typed = [line.split("#")[0].strip() for line in lines if line.startswith("smoothap ")]
-    typed = [line for line in typed if not re.search("reproduce (glyphs|claims)", line)]  # hours of studies
+    typed = [line for line in typed if not "reproduce claims" not in line]  # hours of a study
     assert typed[:4] == [
         "smoothap reproduce --list",
         "smoothap reproduce sop/smooth-ap-bs384 --show",

@@ -262,41 +262,6 @@ def test_results_of_a_new_kind_become_a_table_and_a_plot(tool, tmp_path, monkeyp
     assert picture == plots.to_png(draw(data), plots.signature(data))
 
 
-def test_a_comparison_becomes_tables_and_plots(tool, tmp_path, monkeypatch):
-    results, plots = tool
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
-    row = lambda value: {
-        "metrics": {"mAP": value, "H-AP": value / 2},
-        "date": "2026-01-02",
-        "environment": {"hardware": "a laptop", "device": "cpu", "torch": "2"},
-    }
-    rows = {
-        "main/a/seed0": row(0.4),
-        "main/a/seed1": row(0.6),
-        "main/b/seed0": row(0.1),
-        "tau/tau=0.1": row(0.3),
-        "tune/a/lr=1": row(0.9),
-        "main/c/seed0": "cut",
-        "positives/|P|=4": {"metrics": {}, "not_run": "needs a CUDA device"},
-        "loss/batch 384": {"metrics": {"forward and backward, ms": 1234.5}},
-    }
-    (tmp_path / "claims.json").write_text(json.dumps({"rows": rows}))
-    text = results.all_comparisons(DOCS / "reproduction.md")
-    assert (
-        "| a | 2 | 0.500 (0.400 to 0.600) |" in text
-        and "| tau=0.1 | 1 | 0.300 |" in text
-        and "0.9" not in text
-        and "a laptop" in text
-    )
-    assert (
-        "| positives | 1 | needs a CUDA device |" in text
-        and "| loss | batch 384 | forward and backward, ms 1,23" in text
-    )
-    assert set(plots.wanted()) == {"results-comparison-claims-main.png", "results-comparison-claims-tau.png"}
-    for draw, data in plots.wanted().values():
-        assert plots.to_png(draw(data), "x").startswith(b"\x89PNG")
-
-
 def test_a_damaged_results_file_is_named_and_passed_over(tool, tmp_path, monkeypatch, capsys):
     results, _ = tool
     monkeypatch.setattr(results, "RESULTS", tmp_path)
