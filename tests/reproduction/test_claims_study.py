@@ -80,7 +80,7 @@ def test_every_claim_names_rows_that_the_plan_makes(plan):
 
 
 def test_ablations_of_batches_keep_what_they_say(plan):
-    "Eight or sixteen of a class fill the same batch (classes are ragged); larger batches of as many pictures step less."
+    "Eight or sixteen of a class fill the same batch (classes are ragged); larger batches of equal images step less."
     labels = Glyphs("metric", size=32).labels[:, -1].numpy()
     for point in plan["ablations"]["positives"]["points"]:
         sizes = [len(batch) for batch in MPerClassSampler(labels, point["classes"], point["images"]).epoch(0)]
