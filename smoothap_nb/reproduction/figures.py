@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from .referee import ClaimVerdict
 from .standing import hardest
-from .statistics import SMALLEST
+from .verdicts import SMALLEST
 
 __all__ = ['claims_figure', 'movers_figure']
 

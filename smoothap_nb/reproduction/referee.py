@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from .conduct import character_values, unpack
-from .statistics import Decision, Paired, character_error, decide_claims, networks_needed, paired_difference, power
+from .statistics import character_error
+from .verdicts import Decision, Paired, decide_claims, paired_difference
 
 __all__ = [
     "Admission",
@@ -17,6 +19,8 @@ __all__ = [
     "runs_of_point",
     "difference_of",
     "verdicts_of",
+    "power",
+    "networks_needed",
     "power_of",
 ]
 
@@ -149,6 +153,50 @@ def verdicts_of(plan: dict, rows: dict, images: np.ndarray) -> list[ClaimVerdict
         for (number, claim, pairs), decision in zip(listed, found):
             out[number] = ClaimVerdict(claim, decision.verdict, pairs, decision)
     return [out[number] for number in sorted(out)]
+
+
+def power(
+    difference: float,
+    networks: int,
+    runs: int,
+    spreads: tuple[float, float, float],
+    claims: int = 1,
+    studies: int = 2000,
+    alpha: float = 0.05,
+    seed: int = 0,
+) -> float:
+    """Share of simulated studies in which a true difference is found, Holm's hardest case: all other claims are ties.
+
+    Args:
+        difference: the true one.
+        networks: pretext networks.
+        runs: pairs of runs on each.
+        spreads: standard deviations of a paired difference: from network to network, from run to run on one network,
+            and the standard error that test characters give.
+        claims: of the paper.
+        studies: simulated ones.
+        alpha: see `decide_claims`.
+        seed: of the simulation.
+    """
+    rng = np.random.default_rng(seed)
+    between, within, characters = spreads
+    means = difference + rng.normal(0, math.hypot(between, within / math.sqrt(runs)), (studies, networks))
+    means += rng.normal(0, characters, (studies, 1))
+    found = sum(2 * paired_difference(row, characters=characters).p_above() * claims <= alpha for row in means)
+    return found / studies
+
+
+def networks_needed(
+    difference: float,
+    runs: int,
+    spreads: tuple[float, float, float],
+    claims: int = 1,
+    wanted: float = 0.8,
+    most: int = 30,
+) -> int | None:
+    "The fewest networks, from 3 on, that find a true difference with the wanted power; None where `most` do not."
+    found = (k for k in range(3, most + 1) if power(difference, k, runs, spreads, claims, studies=500) >= wanted)
+    return next(found, None)
 
 
 def power_of(plan: dict) -> dict:

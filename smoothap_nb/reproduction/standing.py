@@ -11,7 +11,7 @@ from ..checks import ConfigError
 from .conduct import Study
 from .recipes import read_papers
 from .referee import ClaimVerdict, admission, images_of, runs_of_point, verdicts_of
-from .statistics import Paired
+from .verdicts import Paired
 from .tracks import best_cell, best_settings, pieces
 
 __all__ = [

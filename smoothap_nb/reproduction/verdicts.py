@@ -5,87 +5,128 @@
 # %% ../../nbs/20_reproduction.ipynb #913d3cfe
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .recipes import read_papers
+import numpy as np
+
+from .statistics import t_quantile, t_tail
 
 # %% auto #0
-__all__ = ['decide', 'values_of', 'main_values', 'Verdict', 'judge', 'claims']
+__all__ = ['SMALLEST', 'VERDICTS', 'Paired', 'paired_difference', 'holm', 'Decision', 'decide_claims']
 
-# %% ../../nbs/20_reproduction.ipynb #0f725b5d
-def decide(high: list[float], low: list[float], spread: float | None = None, cost: float | None = None) -> str:
-    """"holds", "does not hold", "undecided" or "not run": is `high` above `low`? One value a side: by more than
-    `spread`. `cost`: at most so far below.
-    """
-    if not high or not low:
-        return "not run"
-    gap = sum(high) / len(high) - sum(low) / len(low)
-    if cost is not None:
-        return "holds" if gap >= -cost else "does not hold"
-    if min(len(high), len(low)) > 1:
-        return "holds" if min(high) > max(low) else "does not hold" if gap <= 0 else "undecided"
-    if spread is None:
-        return "not run"
-    return "holds" if gap > spread else "does not hold" if gap < -spread else "undecided"
-
-# %% ../../nbs/20_reproduction.ipynb #f2b728d9
-def values_of(rows: dict, name: str, metric: str) -> list[float]:
-    "The values of a point: over its seeds in the main comparison, or the one of an ablation."
-    found = [rows[name]] if name in rows else [row for key, row in rows.items() if key.startswith(f"{name}/seed")]
-    return [row["metrics"][metric] for row in found if metric in row["metrics"]]
-
-
-def main_values(rows: dict, metric: str) -> dict[str, list[float]]:
-    "The values of every method of the main comparison, by its name."
-    return {
-        name: values_of(rows, name, metric)
-        for name in dict.fromkeys(key.rsplit("/", 1)[0] for key in rows if key.startswith("main/"))
-    }
-
-# %% ../../nbs/20_reproduction.ipynb #114b4e9d
+# %% ../../nbs/20_reproduction.ipynb #c8f03ae8
 @dataclass(frozen=True)
-class Verdict:
-    "What became of a claim."
+class Paired:
+    "A paired difference of two methods in one metric, with what it rests on."
 
-    text: str
-    source: str
-    metric: str
-    verdict: str  # "holds", "does not hold", "undecided" (the seeds overlap) or "not run"
-    pairs: tuple  # (better row, its values, worse row, its values), one for each step of the claim
+    mean: float
+    error: float  # standard error, of runs and characters together
+    df: float  # degrees of freedom (Welch, Satterthwaite)
+    runs: int
+    run_error: float  # the part of other runs
+    character_error: float  # the part of other test characters
+    networks: int = 0  # that the runs stand on
 
-# %% ../../nbs/20_reproduction.ipynb #db8289e4
-def judge(claim: dict, rows: dict) -> Verdict:
-    """Decide a claim from the rows: each neighbouring pair of its order by `decide`; the worst pair counts.
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        "Where the true difference lies in `level` of all such studies."
+        half = t_quantile((1 + level) / 2, self.df) * self.error
+        return self.mean - half, self.mean + half
+
+    def p_above(self, value: float = 0.0) -> float:
+        "One-sided: how often so large a difference comes where the true one is `value` or less."
+        if self.error == 0:
+            return 0.0 if self.mean > value else 1.0
+        return t_tail((self.mean - value) / self.error, self.df)
+
+    def p_below(self, value: float = 0.0) -> float:
+        "One-sided: how often so small a difference comes where the true one is `value` or more."
+        if self.error == 0:
+            return 0.0 if self.mean < value else 1.0
+        return t_tail((value - self.mean) / self.error, self.df)
+
+# %% ../../nbs/20_reproduction.ipynb #578c889b
+def paired_difference(
+    gaps: Sequence[float], networks: Sequence[int] | None = None, characters: float = 0.0, classes: int = 1000
+) -> Paired:
+    """The mean of paired differences, and how far it is from the one of all networks, runs and characters.
+
+    The networks' means are the sample: runs on one network share its halving and its weights, and many of them say no
+    more about other networks than one. So n runs on six networks have about five degrees of freedom, however large n.
 
     Args:
-        claim: a table of [[claims]] in glyphs.toml.
-        rows: of `read_rows`.
+        gaps: a difference for each pair of runs, at least 2.
+        networks: which pretext network each pair stands on; left out, each pair stands on its own.
+        characters: standard error that the choice of test characters gives, see `character_error`.
+        classes: test characters, for the degrees of freedom.
+
+    Raises:
+        ValueError: fewer than two pairs, a single network, a value that is not finite, lengths that differ.
     """
-    metric, as_list = claim["metric"], lambda step: [step] if isinstance(step, str) else step
-    spread = max((max(v) - min(v) for v in main_values(rows, metric).values() if len(v) > 1), default=None)
-    pairs = [
-        (a, tuple(values_of(rows, a, metric)), b, tuple(values_of(rows, b, metric)))
-        for better, worse in zip(claim["order"], claim["order"][1:])
-        for a in as_list(better)
-        for b in as_list(worse)
-    ]
-    verdicts = [decide(high, low, spread, claim.get("cost")) for _, high, _, low in pairs]
-    return Verdict(
-        claim["text"],
-        claim["source"],
-        metric,
-        next(v for v in ("not run", "does not hold", "undecided", "holds") if v in verdicts),
-        tuple(pairs),
-    )
+    values = np.asarray(gaps, float)
+    known = np.arange(len(values)) if networks is None else np.asarray(networks)
+    if not np.isfinite(values).all() or len(known) != len(values) or len(np.unique(known)) < 2:
+        raise ValueError("a paired difference needs finite values, a network for each, and two networks or more")
+    means = np.array([values[known == k].mean() for k in np.unique(known)])
+    runs, df = means.var(ddof=1) / len(means), len(means) - 1.0
+    total = runs + characters**2
+    freedom = total**2 / (runs**2 / df + characters**4 / max(1, classes - 1)) if total > 0 else df
+    freedom = min(freedom, 1.2 * df)  # Welch's own is too bold in the far tails that Holm asks for (up to .08 for .05)
+    errors = math.sqrt(total), float(freedom), len(values), math.sqrt(runs), float(characters)
+    return Paired(float(means.mean()), *errors, networks=len(means))
 
-# %% ../../nbs/20_reproduction.ipynb #1764a478
-def claims(rows: dict) -> list[Verdict]:
-    """Every claim of glyphs.toml, decided from the rows.
+# %% ../../nbs/20_reproduction.ipynb #44c0657f
+def holm(p: Sequence[float]) -> list[float]:
+    "Holm's adjusted p values: claims with one at most alpha are wrong together in at most alpha of all studies."
+    order, adjusted, running = np.argsort(p), [0.0] * len(p), 0.0
+    for place, i in enumerate(order):
+        running = max(running, min(1.0, (len(p) - place) * p[i]))
+        adjusted[i] = running
+    return adjusted
+
+# %% ../../nbs/20_reproduction.ipynb #1419c15c
+SMALLEST = 0.005  # difference of a metric in [0, 1] that counts
+VERDICTS = ("holds", "contradicted", "equivalent", "undecided")
+
+
+@dataclass(frozen=True)
+class Decision:
+    "A verdict, with the p values behind it (adjusted over the claims of its paper)."
+
+    verdict: str  # of VERDICTS
+    p_direction: float  # of "holds" or "contradicted", whichever is nearer
+    p_equivalent: float
+
+
+def decide_claims(claims: Sequence[dict], alpha: float = 0.05, smallest: float = SMALLEST) -> list[Decision]:
+    """Verdicts on the claims of one paper.
+
+    A claim says that each of its pairs has a positive difference. "holds": all are above 0. "contradicted": at least
+    one is below 0 (Bonferroni over the pairs). "equivalent": all lie within `smallest` of 0, whatever their sign.
+    "undecided": none of these.
 
     Args:
-        rows: of `read_rows`.
+        claims: dicts with `pairs`, a list of `Paired`, and, where the claim is that something costs little, `cost`: it
+            holds above -cost, is contradicted below, and is never "equivalent".
+        alpha: chance of a wrong verdict, over all claims together, for directions and for equivalences.
+        smallest: difference that counts.
 
     Returns:
-        list of `Verdict`, one per claim, in the file's order.
+        a `Decision` for each claim, in their order.
     """
-    return [judge(claim, rows) for claim in read_papers("glyphs.toml")["claims"]]
+    up, down, same = [], [], []
+    for claim in claims:
+        pairs, line = claim["pairs"], -(claim.get("cost") or 0.0)
+        up.append(max(pair.p_above(line) for pair in pairs))
+        down.append(min(1.0, len(pairs) * min(pair.p_below(line) for pair in pairs)))
+        same.append(
+            1.0 if claim.get("cost") else max(max(pair.p_above(-smallest), pair.p_below(smallest)) for pair in pairs)
+        )
+    direction = holm([min(1.0, 2 * min(u, d)) for u, d in zip(up, down)])
+    equivalent = holm(same)
+    verdicts = []
+    for u, d, way, tie in zip(up, down, direction, equivalent):
+        found = ("holds" if u < d else "contradicted") if way <= alpha else "undecided"
+        verdicts.append(Decision("equivalent" if tie <= alpha else found, way, tie))
+    return verdicts
