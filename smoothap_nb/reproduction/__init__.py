@@ -28,10 +28,11 @@ _HOME = {
     "results": ("keep", "runs_of", "read_runs", "read_rows", "against_paper"),
     "page": ("reproduction_page", "obtained_table", "too_early_table", "from_nothing", "mean_and_range"),
     "figures": ("claims_figure", "movers_figure"),
-    "statistics": ("SMALLEST", "Paired", "Decision", "paired_difference", "character_error", "decide_claims", "holm"),
+    "statistics": ("character_error",),
+    "verdicts": ("SMALLEST", "VERDICTS", "Paired", "Decision", "paired_difference", "decide_claims", "holm"),
     "conduct": ("Study",),
     "standing": ("read_study", "decided", "verdicts_table", "tuning_table", "movers"),
-    "referee": ("Admission", "ClaimVerdict", "admission", "difference_of", "verdicts_of", "power_of"),
+    "referee": ("Admission", "ClaimVerdict", "admission", "difference_of", "images_of", "verdicts_of", "power_of"),
 }
 _HOME = {name: module for module, names in _HOME.items() for name in names}
 __all__ = sorted(_HOME)

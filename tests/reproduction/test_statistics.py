@@ -5,18 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from smoothap_nb.reproduction.statistics import (
-    SMALLEST,
-    Paired,
-    character_error,
-    decide_claims,
-    holm,
-    networks_needed,
-    paired_difference,
-    power,
-    t_quantile,
-    t_tail,
-)
+from smoothap_nb.reproduction.referee import networks_needed, power
+from smoothap_nb.reproduction.statistics import character_error, t_quantile, t_tail
+from smoothap_nb.reproduction.verdicts import SMALLEST, Paired, decide_claims, holm, paired_difference
 
 NETWORKS, RUNS, CHARACTERS = 6, 2, 0.0018
 BETWEEN, WITHIN = 0.002, 0.004  # spreads of a method's metric from network to network and from run to run
