@@ -72,6 +72,9 @@ def movers_figure(moved: Mapping[str, float], metric: str = "mAP"):
         names, [moved[n] for n in names], color=[PALETTE["exact" if c else "smooth_ap"] for c in chance],
         hatch=["//" if c else "" for c in chance], edgecolor="white",
     )  # fmt: skip
+    for y, name in enumerate(names):
+        ax.annotate(f" {moved[name]:.3f}", (moved[name], y), va="center", fontsize=8)
+    ax.margins(x=0.1)
     ax.set(xlabel=f"how far it moves {metric}", ylabel="choice")
     said = "; ".join(f"{name} {value:.3f}" for name, value in moved.items())
     return fig, said or "nothing was run yet"

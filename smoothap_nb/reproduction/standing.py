@@ -12,7 +12,7 @@ from .conduct import Study
 from .recipes import read_papers
 from .referee import ClaimVerdict, admission, images_of, runs_of_point, verdicts_of
 from .verdicts import Paired
-from .tracks import best_cell, best_settings, pieces
+from .tracks import best_cell, best_settings, grid_cells, pieces
 
 __all__ = [
     "read_study",
@@ -165,6 +165,18 @@ def _neighbours(plan: dict, rows: dict, metric: str, axis: int) -> list[float]:
     return out
 
 
+def _untuned(plan: dict, rows: dict, metric: str) -> list[float]:
+    "For each tuned method what the worst cell of its first grid costs."
+    out, seeds = [], plan["track-f"]["tune_seeds"]
+    for method in plan["methods"]:
+        name = lambda cell, seed, m=method: f"tune/{m}/{cell[0]},{cell[1]}/seed{seed}"
+        cells = grid_cells(plan, method)
+        if all(name(cell, seed) in rows for cell in cells for seed in seeds):
+            tried = [np.mean([rows[name(c, s)]["values"].get(metric, 0.0) for s in seeds]) for c in cells]
+            out.append(float(max(tried) - min(tried)))
+    return out
+
+
 def movers(plan: dict, rows: dict, metric: str = "mAP", from_nothing: Sequence[float] = ()) -> dict[str, float]:
     """What each choice moves in a metric, on one scale; only what the rows can say.
 
@@ -182,6 +194,8 @@ def movers(plan: dict, rows: dict, metric: str = "mAP", from_nothing: Sequence[f
     known = {m: float(np.mean(v)) for m, v in every.items() if v and admission(plan, rows, m).admitted}
     if len(known) > 1:
         out[f"the loss: best against worst of {len(known)} admitted"] = max(known.values()) - min(known.values())
+    if costs := _untuned(plan, rows, metric):
+        out[f"no tuning: worst cell of the first grid, median of {len(costs)} losses"] = float(np.median(costs))
     for axis, label in enumerate(("the learning rate: one step (x 3)", "a loss's own setting: one step")):
         if costs := _neighbours(plan, rows, metric, axis):
             out[f"{label}, median of {len(costs)} losses"] = float(np.median(costs))
