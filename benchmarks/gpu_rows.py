@@ -219,8 +219,9 @@ def kernel_against_torch(size: int, per_class: int = 4):
             fused.use_triton = False
             exact = step(rows.double())
             for name, fused.use_triton in (("kernel", True), ("PyTorch", False)):
-                for what, ours, theirs in zip(("value", "gradient"), step(), exact):
-                    out[f"{name} {what} from float64"] = float((ours - theirs).norm() / theirs.norm())
+                (value, push), (true_value, true_push) = step(), exact
+                out[f"{name} value, less float64's"] = float(value - true_value)  # near 0 where all are found
+                out[f"{name} gradient from float64"] = float((push - true_push).norm() / true_push.norm())
                 if name == "kernel" and not fused.use_triton:
                     raise NotHere("Triton could not build the kernel")
                 out[f"{name} ms"], out[f"{name} MB"] = 1e3 * _clock(step, device), _peak(step, device)

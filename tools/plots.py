@@ -30,7 +30,7 @@ def wanted() -> dict[str, tuple]:
         rows = [
             {"name": r["name"], "times": r["times"]}
             for r in bench["rows"]
-            if r["value"] is not None and r.get("times") and "memory" not in r["name"]
+            if r["value"] is not None and r.get("times") and not re.search("memory|one GPU|on a GPU", r["name"])
         ]
         if rows:
             out[results.plot_name("times", bench["benchmark"])] = (draw_times, rows)
