@@ -44,7 +44,7 @@ def claims_figure(verdicts: Sequence[ClaimVerdict], smallest: float = SMALLEST):
     titles = [v.claim["text"] if len(v.claim["text"]) < 62 else v.claim["text"][:60] + "…" for v in reversed(verdicts)]
     ax.set(
         yticks=range(len(verdicts)), ylim=(-0.7, len(verdicts) - 0.3), ylabel="claim",
-        xlabel=f"paired difference in the claim's metric, better minus worse (grey: less than {smallest:g})",
+        xlabel=f"paired difference, better minus worse (grey: under {smallest:g})",
     )  # fmt: skip
     ax.set_yticklabels(titles, fontsize=8)
     counts = Counter("not run yet" if v.verdict == "not run" else v.verdict for v in verdicts)
