@@ -305,11 +305,24 @@ def in_words(value) -> str:
     return f"{value:g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def _with_units(metrics: dict[str, float]) -> str:
+    "Measurements as one reads them: those of one thing together, the unit behind the number."
+    found: dict[str, list[str]] = {}
+    for key, value in metrics.items():
+        thing, _, unit = key.rpartition(" ")
+        if unit in ("ms", "s", "MB", "GB"):
+            shown = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+            found.setdefault(thing.removesuffix(","), []).append(f"{shown}\N{NO-BREAK SPACE}{unit}")
+        else:
+            found.setdefault(key, []).append(f"{value:.4g}")
+    return "; ".join(" ".join(filter(None, (thing, ", ".join(values)))) for thing, values in found.items())
+
+
 def _suite(rows: dict) -> str:
     "The measurements of the GPU suite."
     lines = ["| what | measured | commit | hardware | date |", "|---|---|---|---|---|"]
     for name, row in rows.items():
-        here, values = row.get("environment", {}), ", ".join(f"{k} {v:.4g}" for k, v in row["metrics"].items())
+        here, values = row.get("environment", {}), _with_units(row["metrics"])
         lines.append(
             f"| {name} | {values or 'not run: ' + row.get('not_run', '')} | "
             + (

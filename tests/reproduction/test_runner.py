@@ -401,10 +401,16 @@ def test_an_experiment_runs_from_pictures_to_metrics_on_its_miniature(name, tmp_
     assert run["miniature"] and rp.read_runs(tmp_path)[0] == {} and entry.kind == run["kind"]
 
 
-def test_rows_of_the_gpu_suite_that_were_not_run_say_so(tmp_path):
-    rows = {"loss/batch 384": {"metrics": {}, "not_run": "needs a CUDA device"}}
+def test_rows_of_the_gpu_suite_are_read_with_units_and_those_not_run_say_so(tmp_path):
+    rows = {
+        "loss/batch 384": {"metrics": {}, "not_run": "needs a CUDA device"},
+        "loss/batch 8": {"metrics": {"A ms": 2.3994, "A MB": 2485.4, "share of it": 0.0456789}},
+        "list": {"metrics": {"ms": 17.26}},
+    }
     (tmp_path / "gpu-suite.json").write_text(json.dumps({"rows": rows}))
-    assert "| loss/batch 384 | not run: needs a CUDA device |" in rp.reproduction_page(tmp_path)
+    page = rp.reproduction_page(tmp_path).replace("\N{NO-BREAK SPACE}", " ")
+    assert "| loss/batch 384 | not run: needs a CUDA device |" in page
+    assert "| loss/batch 8 | A 2.4 ms, 2,485 MB; share of it 0.04568 |" in page and "| list | 17.3 ms |" in page
     (tmp_path / "gpu-suite.json").write_text("{")
     assert "**gpu-suite.json cannot be read and is skipped" in rp.reproduction_page(tmp_path)
 
