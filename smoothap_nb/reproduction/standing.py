@@ -11,8 +11,8 @@ from ..checks import ConfigError
 from .conduct import Study
 from .recipes import read_papers
 from .referee import ClaimVerdict, admission, images_of, runs_of_point, verdicts_of
+from .tracks import best_cell, best_settings, grid_cells, pieces, rows_of_cell
 from .verdicts import Paired
-from .tracks import best_cell, best_settings, grid_cells, pieces
 
 __all__ = [
     "read_study",
@@ -152,14 +152,14 @@ def _means(rows: dict, point: str, metric: str) -> list[float]:
 
 def _neighbours(plan: dict, rows: dict, metric: str, axis: int) -> list[float]:
     "For each tuned method what one step away from its best costs, on the worse side: of the rate, or its own setting."
-    out, seeds = [], plan["track-f"]["tune_seeds"]
+    out = []
     for method in plan["methods"]:
-        value = lambda cell, m=method: [rows.get(f"tune/{m}/{cell[0]},{cell[1]}/seed{s}") for s in seeds]
+        value = lambda cell, m=method: rows_of_cell(plan, rows, m, cell)
         if not any(name.startswith(f"length/{method}/") for name in rows):
             continue
         best = best_cell(plan, rows, method)[0]
         steps = [(best[0] + d * (axis == 0), best[1] + d * (axis == 1)) for d in (-1, 1)]
-        tried = [[r["values"].get(metric, 0.0) for r in value(c)] for c in steps if all(value(c))]
+        tried = [[r["values"].get(metric, 0.0) for r in value(c)] for c in steps if value(c)]
         here = np.mean([r["values"][metric] for r in value(best)])
         out += [float(here - min(np.mean(t) for t in tried))] if tried else []
     return out
@@ -167,12 +167,11 @@ def _neighbours(plan: dict, rows: dict, metric: str, axis: int) -> list[float]:
 
 def _untuned(plan: dict, rows: dict, metric: str) -> list[float]:
     "For each tuned method what the worst cell of its first grid costs."
-    out, seeds = [], plan["track-f"]["tune_seeds"]
+    out = []
     for method in plan["methods"]:
-        name = lambda cell, seed, m=method: f"tune/{m}/{cell[0]},{cell[1]}/seed{seed}"
-        cells = grid_cells(plan, method)
-        if all(name(cell, seed) in rows for cell in cells for seed in seeds):
-            tried = [np.mean([rows[name(c, s)]["values"].get(metric, 0.0) for s in seeds]) for c in cells]
+        cells = [rows_of_cell(plan, rows, method, cell) for cell in grid_cells(plan, method)]
+        if all(cells):
+            tried = [np.mean([row["values"].get(metric, 0.0) for row in cell]) for cell in cells]
             out.append(float(max(tried) - min(tried)))
     return out
 

@@ -14,7 +14,17 @@ from dataclasses import dataclass
 
 from .recipes import read_papers
 
-__all__ = ["Piece", "read_plan", "plan_hash", "pieces", "best_cell", "grid_cells", "best_settings", "estimate"]
+__all__ = [
+    "Piece",
+    "read_plan",
+    "plan_hash",
+    "pieces",
+    "best_cell",
+    "grid_cells",
+    "rows_of_cell",
+    "best_settings",
+    "estimate",
+]
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,12 @@ def _tune_name(method: str, cell: tuple[int, int], seed: int) -> str:
     return f"tune/{method}/{cell[0]},{cell[1]}/seed{seed}"
 
 
+def rows_of_cell(plan: dict, rows: dict, method: str, cell: tuple[int, int]) -> list[dict]:
+    "A cell's tuning rows, one for each seed; empty while one is missing."
+    found = [rows.get(_tune_name(method, cell, seed)) for seed in plan["track-f"]["tune_seeds"]]
+    return [row for row in found if row] if all(found) else []
+
+
 def _cell_settings(plan: dict, method: str, cell: tuple[int, int]) -> tuple:
     entry = plan["methods"][method]
     own = [k if k == "proxy_rate" else f"loss.{k}" for k in entry["knob"].split("+")]
@@ -76,11 +92,10 @@ def best_cell(plan: dict, rows: dict, method: str) -> tuple[tuple[int, int], set
 
     The grid is wide enough when no neighbour is left: the best is inside, or at an end of what can be tried.
     """
-    seeds, scores = plan["track-f"]["tune_seeds"], {}
+    scores = {}
     for i in range(len(plan["track-f"]["rates"])):
         for j in range(len(plan["methods"][method]["axis"])):
-            found = [rows.get(_tune_name(method, (i, j), s)) for s in seeds]
-            if all(found):
+            if found := rows_of_cell(plan, rows, method, (i, j)):
                 scores[i, j] = sum(_score(plan, method, row) for row in found) / len(found)
     best = max(scores, key=lambda cell: scores[cell])
     around = {(best[0] + a, best[1] + b) for a, b in ((-1, 0), (1, 0), (0, -1), (0, 1))}
