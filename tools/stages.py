@@ -16,13 +16,12 @@ import sys
 from pathlib import Path
 
 import torch
-from safetensors.torch import save
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from smoothap_nb.files import data_root, write_atomic  # noqa: E402
-from smoothap_nb.reproduction.pretext import fingerprint, load_pretext  # noqa: E402
+from smoothap_nb.files import data_root  # noqa: E402
+from smoothap_nb.reproduction.pretext import load_pretext, save_stages  # noqa: E402
 from smoothap_nb.reproduction.tracks import read_plan  # noqa: E402
 from smoothap_nb.train.weights import GLYPH_STAGES  # noqa: E402
 
@@ -31,12 +30,9 @@ def main() -> None:
     torch.set_num_threads(1)  # so that the weights depend on nothing else
     plan = read_plan()
     model = load_pretext(plan, 0, data_root() / "claims")
-    kept = {k: v for k, v in model.backbone.state_dict().items() if not k.startswith(("layer4.", "fc."))}
-    kept = {k: v.half() for k, v in kept.items() if not k.endswith("num_batches_tracked")}
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    made = {"network": json.dumps(plan["networks"]), "fingerprint": fingerprint(model), "commit": commit,
-            "torch": torch.__version__, "command": "python tools/stages.py"}  # fmt: skip
-    write_atomic(GLYPH_STAGES, save(kept, made))
+    made = {"network": json.dumps(plan["networks"]), "commit": commit, "torch": torch.__version__}
+    save_stages(GLYPH_STAGES, model, command="python tools/stages.py", **made)
     print(f"written: {GLYPH_STAGES.relative_to(ROOT)}, {GLYPH_STAGES.stat().st_size / 1e6:.1f} MB")
 
 

@@ -17,7 +17,7 @@ def surrogate(scores: Tensor, levels: Tensor, worth: Tensor, by_level: bool, ste
     "Surrogate H-AP of each query and its gradient, worked out together in blocks; nothing cubic is held."
     values, grad = scores.new_zeros(len(scores)), torch.zeros_like(scores) if want_grad else None
     # numbers in one temporary: a core's cache; on a GPU 256 MB, since there small ones cost more to start than to do
-    budget = 2**26 if scores.is_cuda else min(2**18, max(2**15, scores.numel() // 2))
+    budget = 2**26 if scores.is_cuda else min(2**18, max(2**17, scores.numel() // 2))
     pairs = max(1, budget // scores.shape[1])                                # (query, positive) pairs at a time
     tall = max(1, pairs // 4)                                                # queries at a time
     for top in range(0, len(scores), tall):

@@ -28,8 +28,9 @@ from ..train.loop import BatchPlan, compact_labels
 from ..train.machine import environment
 from ..train.models import EmbeddingModel
 from ..train.objectives import Objective
+from ..train.weights import GLYPH_STAGES
 from .ledger import Ledger, only_one
-from .pretext import fingerprint, glyphs_of, load_features, load_pretext, train_resumable
+from .pretext import fingerprint, glyphs_of, load_features, load_pretext, save_stages, train_resumable
 from .tracks import Piece, estimate, pieces, plan_hash, read_plan
 
 __all__ = ["RESULTS", "GPU_RESULTS", "Study", "conduct", "pack", "unpack", "character_values"]
@@ -121,7 +122,12 @@ class Study:
         return glyphs_of(self.plan, split, halving)
 
     def _features(self, network: int) -> dict[str, Tensor]:
-        return load_features(self.plan, network, self.folder, self._weights(network))
+        stages = (self._stages(network), GLYPH_STAGES)  # those of network 0 come with the package
+        return load_features(self.plan, network, self.folder, self._weights(network), stages)
+
+    def _stages(self, network: int) -> Path:
+        "Where the lower stages of a network are kept, beside its rows."
+        return self.results / f"network-{network}.safetensors"
 
     def _pretrained(self, network: int) -> EmbeddingModel:
         return load_pretext(self.plan, network, self.folder, self._weights(network), self.device)
@@ -178,6 +184,8 @@ class Study:
         return {"weights": fingerprint(self._pretrained(piece.network)), "values": {}}
 
     def _extract(self, piece: Piece) -> dict:
+        if not self._stages(piece.network).exists():
+            save_stages(self._stages(piece.network), self._pretrained(piece.network))
         made = self.features(piece.network)
         return {"shapes": {k: list(v.shape) for k, v in made.items()}, "values": {}}
 
@@ -288,6 +296,7 @@ def _worker(given: dict) -> subprocess.Popen:
     "A process with one thread that does pieces, from `Study`'s arguments and `work`'s."
     code = (
         "import json, sys, torch; torch.set_num_threads(1); from smoothap_nb.reproduction.conduct import Study; "
+        "from smoothap_nb.train.machine import keep_memory; keep_memory(); "
         "given = json.load(sys.stdin); tracks, minutes = given.pop('tracks'), given.pop('minutes'); "
         "Study(**given).work(tracks, minutes, lambda line: print(line, flush=True))"
     )

@@ -6,22 +6,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 
-from ..checks import ConfigError
+from ..checks import ConfigError, reason
 from ..data.glyph_store import glyph_key
 from ..data.glyphs import Glyphs
+from ..files import write_atomic
 from ..losses.happier import ClusterLoss
 from ..train.checkpoints import load_checkpoint, pack, read_tensors, save_checkpoint, unpack, write_tensors
 from ..train.config import ModelConfig
 from ..train.loop import compact_labels, rate_at
 from ..train.models import EmbeddingModel
+from ..train.weights import read_state
 from .ledger import only_one
 
 __all__ = [
@@ -31,6 +35,8 @@ __all__ = [
     "train_pretext",
     "load_pretext",
     "fingerprint",
+    "save_stages",
+    "load_stages",
     "stage_three",
     "load_features",
 ]
@@ -193,6 +199,49 @@ def fingerprint(model: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
+def save_stages(path: Path, model: EmbeddingModel, **header: str) -> None:
+    """Keep what Track F needs of a pretext network: all but its last stage, in float16 (5.6 MB of a ResNet-18). Small
+    enough to travel with the rows, since another processor would train another network.
+
+    Args:
+        path: the file.
+        model: the network.
+        header: what else the file says of itself, beside the network's fingerprint.
+    """
+    kept = {k: v for k, v in model.backbone.state_dict().items() if not k.startswith(("layer4.", "fc."))}
+    kept = {k: v.half() for k, v in kept.items() if not k.endswith("num_batches_tracked")}
+    write_atomic(path, save(kept, {**header, "fingerprint": fingerprint(model)}))
+
+
+def load_stages(plan: dict, network: int, path: Path, weights: str) -> EmbeddingModel | None:
+    """A network with the lower stages that a file of `save_stages` brings; the last stage is nobody's.
+
+    Args:
+        plan: of `read_plan`.
+        network: its number.
+        path: the file.
+        weights: fingerprint of the network that is asked for.
+
+    Returns:
+        the network; None where there is no such file, or it is another network's.
+
+    Raises:
+        ConfigError: a damaged file.
+    """
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, "pt") as file:
+            made = (file.metadata() or {}).get("fingerprint")
+    except (SafetensorError, OSError) as error:
+        raise ConfigError(f"{path} is damaged: {reason(error)}. Take it from the repository again") from None
+    if made != weights:
+        return None
+    model = _model(plan, network)
+    model.backbone.load_state_dict({k: v.float() for k, v in read_state(path).items()}, strict=False)
+    return model.eval()
+
+
 @torch.inference_mode()
 def stage_three(model: EmbeddingModel, data: Glyphs, draw: int = 0, block: int = 256) -> Tensor:
     """Features of the third stage, every place of its map.
@@ -214,7 +263,9 @@ def stage_three(model: EmbeddingModel, data: Glyphs, draw: int = 0, block: int =
     return torch.cat(rows)
 
 
-def load_features(plan: dict, network: int, folder: Path, weights: str = "") -> dict[str, Tensor]:
+def load_features(
+    plan: dict, network: int, folder: Path, weights: str = "", stages: Sequence[Path] = ()
+) -> dict[str, Tensor]:
     """Features of the metric half (several draws), of validation and of test characters; made where they are missing.
 
     Args:
@@ -222,6 +273,8 @@ def load_features(plan: dict, network: int, folder: Path, weights: str = "") -> 
         network: its number.
         folder: of networks and features.
         weights: fingerprint that the network must have, where rows were made with it already.
+        stages: files that may hold its lower stages (see `save_stages`): the first that does takes the place of a
+            training, on every machine alike.
 
     Returns:
         `train` (draws, N, F) float16, `val`, `test` (N, F).
@@ -229,8 +282,12 @@ def load_features(plan: dict, network: int, folder: Path, weights: str = "") -> 
     Raises:
         ConfigError: the network was lost, and what was trained in its place is another.
     """
-    model = load_pretext(plan, network, folder, weights)
-    made_of = f"{network}-{fingerprint(model)}-{_key(plan, network)[:6]}-{plan['networks']['draws']}"
+    brought = (load_stages(plan, network, path, weights) for path in stages if weights)
+    model = next((found for found in brought if found is not None), None)
+    kind = "" if model is None else "-half"
+    if model is None:
+        model = load_pretext(plan, network, folder, weights)
+    made_of = f"{network}-{weights or fingerprint(model)}{kind}-{_key(plan, network)[:6]}-{plan['networks']['draws']}"
     path = Path(folder) / f"features-{made_of}.safetensors"
     with only_one(Path(folder) / "locks", path.name, wait=True):
         if not path.exists():

@@ -20,6 +20,7 @@ from smoothap_nb.data.sampling import MPerClassSampler
 from smoothap_nb.reproduction.conduct import Study, character_values, conduct
 from smoothap_nb.reproduction.costs import cost_of
 from smoothap_nb.reproduction.ledger import Ledger, only_one
+from smoothap_nb.reproduction.pretext import load_stages
 from smoothap_nb.reproduction.recipes import find_entry, read_papers
 from smoothap_nb.reproduction.tracks import (
     Piece,
@@ -32,6 +33,7 @@ from smoothap_nb.reproduction.tracks import (
     point_name,
     read_plan,
 )
+from smoothap_nb.train.weights import GLYPH_STAGES
 
 HOME = str(Path(__file__).resolve().parents[2])
 
@@ -239,7 +241,35 @@ def test_a_fresh_machine_goes_on_from_the_rows_alone(tmp_path):
     assert trained() == ["pretext-1"]  # network 0 was not needed any more
     piece = next(p for p in pieces(second.plan, {k: v for k, v in rows.items() if k != "main/softmax/net0/seed0"}, "f"))
     assert piece.name == "main/softmax/net0/seed0" and second.do(piece)["values"] == rows[piece.name]["values"]
-    assert trained() == ["pretext-0", "pretext-1"]  # now it was, and it is the same
+    assert trained() == ["pretext-1"]  # now it was, and its lower stages had come with the rows
+    (tmp_path / "rows" / "network-0.safetensors").unlink()
+    shutil.rmtree(tmp_path / "fresh")
+    third = Study(tmp_path / "rows", tmp_path / "fresh", tiny(("softmax",)))
+    third.features(0)
+    assert trained() == ["pretext-0"]  # trained anew, and on the same processor it is the same
+
+
+def test_stages_that_travel_are_taken_for_their_own_network_alone(tmp_path):
+    torch.set_num_threads(1)
+    study = Study(tmp_path / "rows", tmp_path / "work", tiny(("softmax",)))
+    study.work("f", say=lambda line: None)
+    path, weights = tmp_path / "rows" / "network-0.safetensors", study._weights(0)
+    whole, brought = study._pretrained(0), load_stages(study.plan, 0, path, weights)
+    for name, value in whole.backbone.state_dict().items():
+        if not name.startswith(("layer4.", "fc.")) and value.is_floating_point():
+            torch.testing.assert_close(brought.backbone.state_dict()[name], value.half().float(), rtol=0, atol=0)
+    assert load_stages(study.plan, 0, path, "of another") is None
+    assert load_stages(study.plan, 0, tmp_path / "nowhere.safetensors", weights) is None
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(ConfigError, match="network-0.safetensors is damaged"):
+        load_stages(study.plan, 0, path, weights)
+
+
+def test_the_stages_of_the_package_are_those_of_network_0(tmp_path):
+    "So that its rows go on anywhere, from this checkout alone."
+    study = Study()
+    model = load_stages(study.plan, 0, GLYPH_STAGES, study._weights(0))
+    assert model is not None and load_stages(study.plan, 1, GLYPH_STAGES, study._weights(1)) is None
 
 
 def test_a_network_that_was_lost_is_not_taken_for_another(tmp_path):
