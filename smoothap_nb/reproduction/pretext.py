@@ -25,6 +25,7 @@ from ..train.checkpoints import load_checkpoint, pack, read_tensors, save_checkp
 from ..train.config import ModelConfig
 from ..train.loop import compact_labels, rate_at
 from ..train.models import EmbeddingModel
+from ..train.small_maps import for_small_maps
 from ..train.weights import read_state
 from .ledger import only_one
 
@@ -67,7 +68,7 @@ def _model(plan: dict, seed: int) -> EmbeddingModel:
     torch.manual_seed(seed)
     table = plan["networks"]
     stem = {"stem": table["stem"]} if "stem" in table else {}
-    return EmbeddingModel(ModelConfig(backbone=table["backbone"], dim=plan["track-f"]["dim"], **stem))
+    return for_small_maps(EmbeddingModel(ModelConfig(backbone=table["backbone"], dim=plan["track-f"]["dim"], **stem)))
 
 
 def train_resumable(
@@ -98,7 +99,8 @@ def train_resumable(
     Raises:
         ValueError: the loss is not finite any more.
     """
-    optimizer = torch.optim.AdamW([{**g, "peak": g["lr"]} for g in groups if g["params"]], weight_decay=1e-4)
+    given = [{**g, "peak": g["lr"]} for g in groups if g["params"]]
+    optimizer = torch.optim.AdamW(given, weight_decay=1e-4, fused=True)  # on a CPU an eighth of the time
     start, values = 0, []
     kept = load_checkpoint(folder) if folder is not None else None
     if kept is not None:

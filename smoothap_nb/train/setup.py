@@ -19,6 +19,7 @@ from .machine import engine_for, pick_device, pick_precision, place, threads
 from .models import EmbeddingModel
 from .objectives import Objective
 from .optimizers import optimizers_for
+from .small_maps import for_small_maps
 from .state import Training
 from .validation import set_aside
 
@@ -111,7 +112,7 @@ def prepare(experiment: Experiment, run: Path, device: torch.device | None = Non
     labels = compact_labels(known[:, -experiment.data.levels :])  # 0: all levels
 
     torch.manual_seed(experiment.seed)
-    model = place(EmbeddingModel(experiment.model), device).train()
+    model = place(for_small_maps(EmbeddingModel(experiment.model)), device).train()
     classes = labels.unique(dim=0)
     loss = Objective(
         experiment.loss,
