@@ -185,7 +185,9 @@ def _claims_on_gpu(record_to: Path | None, minutes: float) -> None:
 def _row(name: str, root: Path | None, changes: dict, run: Path | None, cpu: bool, **options) -> None:
     "Run one row of a table, and print it beside the paper's numbers."
     from .. import reproduction as rp
+    from ..train.machine import keep_memory
 
+    keep_memory()
     result = rp.reproduce(name, root, changes, run, device="cpu" if cpu else None, say=say, **options)
     if result["metrics"]:  # the main process
         say(rp.against_paper(result))

@@ -99,10 +99,11 @@ def _train(
     "Train, from the last checkpoint where there is one, and keep the facts of the run in run.json."
     from ..files import write_atomic
     from ..train.loop import fit
-    from ..train.machine import environment
+    from ..train.machine import environment, keep_memory
     from ..train.setup import prepare
     from ..train.validation import finish
 
+    keep_memory()
     training = prepare(chosen, run, device)
     tell(
         f"{chosen.name}: {chosen.model.backbone}, {len(training.data):,} pictures of "
