@@ -132,6 +132,14 @@ class Study:
     def _pretrained(self, network: int) -> EmbeddingModel:
         return load_pretext(self.plan, network, self.folder, self._weights(network), self.device)
 
+    def _whole(self, network: int) -> EmbeddingModel:
+        """A network for track E, whose last stage does not travel: trained anew where it was lost, so long as no row
+        of this track stands on the lost one. The track compares losses with each other; they must start alike.
+        """
+        rows = self.ledgers[f"network-{network}"].rows()
+        started = [row.get("weights") or self._weights(network) for name, row in rows.items() if name.startswith("e/")]
+        return load_pretext(self.plan, network, self.folder, next(iter(started), ""), self.device)
+
     def _weights(self, network: int) -> str:
         "The fingerprint that a network had when its rows were made; empty where there are none."
         return self.ledgers[f"network-{network}"].rows().get(f"pretext/net{network}", {}).get("weights", "")
@@ -162,7 +170,7 @@ class Study:
         if piece.kind in ("start", "tune", "length", "main", "retune", "ablation"):
             self.features(piece.network)  # what is made anew here is no part of the piece's time
         elif piece.track == "e":
-            self._pretrained(piece.network)
+            self._whole(piece.network)
         started, cpu = time.perf_counter(), time.process_time()
         how = {"pretext": self._pretext, "features": self._extract, "start": self._start}
         work = how.get(piece.kind, self._whole_network if piece.track == "e" else self._head)
@@ -223,7 +231,8 @@ class Study:
         "Track E: the whole network, with checkpoints."
         given, data = dict(piece.settings), self.data("metric", piece.network).to(self.device)
         plan, labels = self.batches(piece)
-        model = self._pretrained(piece.network)
+        model = self._whole(piece.network)
+        weights = fingerprint(model)
         torch.manual_seed(piece.seed)
         model.head.reset_parameters()
         loss, labels = _loss(self.plan, piece, labels).to(self.device), labels.to(self.device)
@@ -243,7 +252,7 @@ class Study:
         steps, every = piece.steps, self.plan["track-e"]["checkpoint"]
         train_resumable(model.train(), loss, groups, batch, steps, min(self._warmup(), steps // 4), checkpoints, every)
         rows = embed(model.eval(), self.data(piece.split), progress=False)
-        return self.measure(rows, piece.split)
+        return {"weights": weights, **self.measure(rows, piece.split)}
 
     def work(self, tracks: str = "fe", minutes: float = 0, say=print) -> int:
         """Do pieces until none is left, or the time is up. Several workers may do this at once.

@@ -22,6 +22,7 @@ __all__ = [
     "hardest",
     "verdicts_table",
     "tuning_table",
+    "comparison_table",
     "whole_networks_table",
     "movers",
     "study_part",
@@ -124,6 +125,35 @@ def tuning_table(plan: dict, rows: dict) -> str:
             f"{found.longer:+.4f} | {'yes' if found.admitted else '**no**'} |"
         )
     return "\n".join(lines) if len(lines) > 2 else ""
+
+
+def comparison_table(plan: dict, rows: dict, metrics: Sequence[str] = ("mAP", "R@1", "H-AP", "NDCG")) -> str:
+    """Every loss on test characters, as a Markdown table, best mAP first; empty where none was run.
+
+    Side by side on network 0, which comes with the package, so that all losses have been there; and the mean over all
+    networks for those that have been on each.
+
+    Args:
+        plan: of `read_plan`.
+        rows: by name.
+        metrics: columns.
+    """
+    seeds, count = len(plan["track-f"]["seeds"]), plan["networks"]["count"]
+    lines, found = [], {}
+    for method in plan["methods"]:
+        runs = runs_of_point(rows, f"main/{method}")
+        here = [row["values"] for (network, _), row in runs.items() if network == 0]
+        if len(here) == seeds:
+            mean = f"{np.mean(_means(rows, f'main/{method}', 'mAP')):.3f}" if len(runs) == count * seeds else ""
+            found[method] = [float(np.mean([values[metric] for values in here])) for metric in metrics], mean
+    for method, (values, mean) in sorted(found.items(), key=lambda item: -item[1][0][0]):
+        shown = " | ".join(f"{value:.3f}" for value in values)
+        lines.append(f"| {plan['methods'][method]['title']} | {shown} | {mean} |")
+    if start := rows.get("start/net0/test"):
+        shown = " | ".join(f"{start['values'][metric]:.3f}" for metric in metrics)
+        lines.append(f"| the features alone | {shown} | |")
+    head = f"| test characters, network 0, mean of {seeds} runs | {' | '.join(metrics)} | mAP, {count} networks |"
+    return "\n".join([head, "|---" * (2 + len(metrics)) + "|", *lines]) if found else ""
 
 
 def whole_networks_table(plan: dict, rows: dict, metrics: Sequence[str] = ("mAP", "R@1", "H-AP")) -> str:
@@ -240,7 +270,7 @@ def study_part(folder) -> list[str]:
             "**Unfinished.** The claims of a paper are decided together, when all their runs are there, and not "
             "before: whoever looks earlier may stop when he likes what he sees. The same command goes on from here."
         ]
-    parts += [tuning_table(plan, rows)]
+    parts += [tuning_table(plan, rows), comparison_table(plan, rows)]
     if any(name.startswith("main/") for name in rows):
         parts += [verdicts_table(decided(plan, rows)), CAVEATS]
     return [*parts, whole_networks_table(plan, rows)]

@@ -11,6 +11,7 @@ from smoothap_nb.reproduction.standing import (
     movers,
     read_study,
     study_part,
+    comparison_table,
     tuning_table,
     verdicts_table,
 )
@@ -100,6 +101,12 @@ def test_tables_and_pictures_say_what_the_rows_say(tmp_path):
     tuned = tuning_table(plan, rows)
     assert "| Smooth-AP | mAP | rate 1e-05, tau 0.001 | 0.620 | +0.220 | +0.0000 | yes |" in tuned
     assert "| triplet, semi-hard |" in tuned and "**no**" in tuned and tuning_table(plan, {}) == ""
+    lines = comparison_table(plan, rows).splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:5]] == ["| Smooth-AP", "| FastAP", "| triplet, semi-hard"]
+    assert lines[2] == "| Smooth-AP | 0.620 | 0.620 | 0.620 | 0.620 | 0.620 |" and comparison_table(plan, {}) == ""
+    part = {k: v for k, v in rows.items() if k != "main/fast-ap/net5/seed1" and not k.startswith("main/triplet/net0/")}
+    fewer = comparison_table(plan, part)
+    assert "| FastAP | 0.600 | 0.600 | 0.600 | 0.600 |  |" in fewer and "triplet" not in fewer
     moved = movers(plan, rows, from_nothing=[0.4, 0.42])
     assert moved["pretraining: Smooth-AP from nothing, and from features"] == pytest.approx(0.21, abs=0.002)
     assert moved["the loss: best against worst of 2 admitted"] == pytest.approx(0.02, abs=0.002)
