@@ -112,7 +112,8 @@ def prepare(experiment: Experiment, run: Path, device: torch.device | None = Non
     labels = compact_labels(known[:, -experiment.data.levels :])  # 0: all levels
 
     torch.manual_seed(experiment.seed)
-    model = place(for_small_maps(EmbeddingModel(experiment.model)), device).train()
+    model = EmbeddingModel(experiment.model)
+    model = place(for_small_maps(model) if device.type == "cpu" else model, device).train()
     classes = labels.unique(dim=0)
     loss = Objective(
         experiment.loss,
