@@ -219,7 +219,8 @@ def movers(plan: dict, rows: dict, metric: str = "mAP", from_nothing: Sequence[f
         {choice: how far it moves the metric}, largest first.
     """
     out: dict[str, float] = {}
-    every = {m: _means(rows, f"main/{m}", metric) for m in plan["methods"]}
+    judged = [m for m, entry in plan["methods"].items() if entry.get("select", "mAP") == metric]
+    every = {m: _means(rows, f"main/{m}", metric) for m in judged}  # who aims at another metric is no loser in this one
     known = {m: float(np.mean(v)) for m, v in every.items() if v and admission(plan, rows, m).admitted}
     if len(known) > 1:
         out[f"the loss: best against worst of {len(known)} admitted"] = max(known.values()) - min(known.values())
