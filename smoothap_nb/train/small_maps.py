@@ -19,6 +19,7 @@ LARGEST = 2  # side of a map that counts as small
 
 
 @lru_cache(16)
+@torch.inference_mode(False)  # who asks first may be measuring, who asks next trains
 def _taps(side: int, stride: int) -> Tensor:
     "(9, places out, places in), 1 where a tap of the kernel connects the two."
     out = (side - 1) // stride + 1

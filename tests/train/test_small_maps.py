@@ -6,7 +6,7 @@ from torch import nn
 
 from smoothap_nb.train.config import ModelConfig
 from smoothap_nb.train.models import EmbeddingModel
-from smoothap_nb.train.small_maps import SmallMapConv, for_small_maps
+from smoothap_nb.train.small_maps import SmallMapConv, _taps, for_small_maps
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -37,6 +37,15 @@ def test_a_network_keeps_its_names_and_its_function(backbone):
     assert list(model.state_dict()) == names
     torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-5)
     assert sum(isinstance(layer, SmallMapConv) for layer in model.modules()) == 16
+
+
+def test_a_network_that_was_measured_first_can_be_trained():
+    layer = SmallMapConv(3, 4, 3, padding=1, bias=False)
+    _taps.cache_clear()
+    with torch.inference_mode():
+        layer(torch.randn(2, 3, 2, 2))
+    layer(torch.randn(2, 3, 2, 2)).sum().backward()
+    assert layer.weight.grad is not None
 
 
 def test_other_convolutions_are_left_alone():
