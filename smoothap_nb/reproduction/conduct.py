@@ -30,7 +30,7 @@ from ..train.models import EmbeddingModel
 from ..train.objectives import Objective
 from ..train.weights import GLYPH_STAGES
 from .ledger import Ledger, only_one
-from .pretext import fingerprint, glyphs_of, load_features, load_pretext, save_stages, train_resumable
+from .pretext import fingerprint, glyphs_of, load_features, load_pretext, load_stages, save_stages, train_resumable
 from .tracks import Piece, estimate, pieces, plan_hash, read_plan
 
 __all__ = ["RESULTS", "GPU_RESULTS", "Study", "conduct", "pack", "unpack", "character_values"]
@@ -122,12 +122,11 @@ class Study:
         return glyphs_of(self.plan, split, halving)
 
     def _features(self, network: int) -> dict[str, Tensor]:
-        stages = (self._stages(network), GLYPH_STAGES)  # those of network 0 come with the package
-        return load_features(self.plan, network, self.folder, self._weights(network), stages)
+        return load_features(self.plan, network, self.folder, self._weights(network), self._stages(network))
 
-    def _stages(self, network: int) -> Path:
-        "Where the lower stages of a network are kept, beside its rows."
-        return self.results / f"network-{network}.safetensors"
+    def _stages(self, network: int) -> tuple[Path, Path]:
+        "Where the lower stages of a network may be: beside its rows, or (those of network 0) in the package."
+        return self.results / f"network-{network}.safetensors", GLYPH_STAGES
 
     def _pretrained(self, network: int) -> EmbeddingModel:
         return load_pretext(self.plan, network, self.folder, self._weights(network), self.device)
@@ -137,8 +136,8 @@ class Study:
         of this track stands on the lost one. The track compares losses with each other; they must start alike.
         """
         rows = self.ledgers[f"network-{network}"].rows()
-        started = [row.get("weights") or self._weights(network) for name, row in rows.items() if name.startswith("e/")]
-        return load_pretext(self.plan, network, self.folder, next(iter(started), ""), self.device)
+        started = (row.get("weights") or self._weights(network) for name, row in rows.items() if name.startswith("e/"))
+        return load_pretext(self.plan, network, self.folder, next(started, ""), self.device)
 
     def _weights(self, network: int) -> str:
         "The fingerprint that a network had when its rows were made; empty where there are none."
@@ -192,8 +191,9 @@ class Study:
         return {"weights": fingerprint(self._pretrained(piece.network)), "values": {}}
 
     def _extract(self, piece: Piece) -> dict:
-        if not self._stages(piece.network).exists():
-            save_stages(self._stages(piece.network), self._pretrained(piece.network))
+        network, weights = piece.network, self._weights(piece.network)
+        if all(load_stages(self.plan, network, path, weights) is None for path in self._stages(network)):
+            save_stages(self._stages(network)[0], self._pretrained(network))
         made = self.features(piece.network)
         return {"shapes": {k: list(v.shape) for k, v in made.items()}, "values": {}}
 

@@ -41,11 +41,11 @@ class SmallMapConv(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         side = input.shape[-1]
-        if input.is_cuda or side > LARGEST or input.shape[-2] != side or input.dtype != self.weight.dtype:
+        if input.device.type != "cpu" or side > LARGEST or input.shape[-2] != side or input.dtype != self.weight.dtype:
             return super().forward(input)
-        taps, (high, low) = _taps(side, self.stride[0]), self.weight.shape[:2]
         if side == 1:  # the centre alone
             return F.linear(input.flatten(1), self.weight[:, :, 1, 1])[:, :, None, None]
+        taps, (high, low) = _taps(side, self.stride[0]), self.weight.shape[:2]
         places = taps.shape[1:]
         dense = self.weight.reshape(high * low, 9) @ taps.reshape(9, -1).to(self.weight.dtype)
         dense = dense.view(high, low, *places).permute(0, 2, 1, 3).reshape(high * places[0], -1)
