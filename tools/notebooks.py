@@ -35,8 +35,16 @@ def notebooks() -> list[Path]:
     return sorted((ROOT / "nbs").glob("[0-9]*.ipynb"))
 
 
-def run(path: Path, save: bool = True, timeout: int = 600) -> nbformat.NotebookNode:
-    "Run one notebook from top to bottom in a fresh kernel; with `save`, write its outputs back, cleaned."
+def run(path: Path, save: bool = True, timeout: int = 600, manager: str = "") -> nbformat.NotebookNode:
+    """Run one notebook from top to bottom in a fresh kernel; with `save`, write its outputs back, cleaned.
+
+    Args:
+        path: of the notebook.
+        save: write it.
+        timeout: of one cell, in seconds.
+        manager: "warm_kernels.WarmKernelManager" for a kernel that begins with the libraries loaded; left out, a
+            program that starts from nothing.
+    """
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     os.environ.setdefault("PYTHONHASHSEED", "0")
     nb = nbformat.read(path, as_version=4)
@@ -44,6 +52,7 @@ def run(path: Path, save: bool = True, timeout: int = 600) -> nbformat.NotebookN
         nb,
         timeout=timeout,
         kernel_name="python3",
+        **({"kernel_manager_class": manager} if manager else {}),
         coalesce_streams=True,  # or prints split where the clock will
         resources={"metadata": {"path": str(path.parent)}},
     ).execute()

@@ -28,7 +28,7 @@ def run_python(code: str, **kwargs) -> subprocess.CompletedProcess:
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
 def test_lesson_runs_in_a_fresh_kernel(path):
-    nb = notebooks.run(path, save=False)
+    nb = notebooks.run(path, save=False, manager="warm_kernels.WarmKernelManager")
     for number, cell in enumerate(nb.cells):
         for output in cell.get("outputs", []):
             assert output.get("name") != "stderr", (
