@@ -32,6 +32,7 @@ _HOME = {
     "verdicts": ("SMALLEST", "VERDICTS", "Paired", "Decision", "paired_difference", "decide_claims", "holm"),
     "conduct": ("Study",),
     "standing": ("read_study", "decided", "verdicts_table", "tuning_table", "comparison_table", "movers"),
+    "replication": ("read_decided", "same_and_other"),
     "referee": ("Admission", "ClaimVerdict", "admission", "difference_of", "images_of", "verdicts_of", "power_of"),
 }
 _HOME = {name: module for module, names in _HOME.items() for name in names}

@@ -6,19 +6,23 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from .referee import ClaimVerdict
+from .replication import same_and_other
 from .standing import hardest
 from .verdicts import SMALLEST
 
 __all__ = ['claims_figure', 'movers_figure']
 
 
-def claims_figure(verdicts: Sequence[ClaimVerdict], smallest: float = SMALLEST):
+def claims_figure(
+    verdicts: Sequence[ClaimVerdict], smallest: float = SMALLEST, before: Mapping[str, ClaimVerdict] | None = None
+):
     """All claims in one picture: the paired difference with its 95 % interval, the smallest difference that counts as a
     band around 0, and the verdict as mark and word.
 
     Args:
         verdicts: of `decided`; of a claim with several pairs the smallest difference is drawn.
         smallest: difference that counts.
+        before: of `replication.read_decided`: what other networks said, as a thin line with an open mark below.
 
     Returns:
         the figure, and a text that says what it shows.
@@ -40,15 +44,25 @@ def claims_figure(verdicts: Sequence[ClaimVerdict], smallest: float = SMALLEST):
             (colour, mark), (low, high) = looks[verdict.verdict], found[2].interval()
             ax.plot([low, high], [y, y], color=PALETTE[colour], linewidth=1.6)
             ax.plot([found[2].mean], [y], mark, color=PALETTE[colour], markersize=5)
+        old = (before or {}).get(verdict.claim["text"])
+        if old is not None and (pair := hardest(old)) is not None:
+            (colour, mark), (low, high) = looks[old.verdict], pair[2].interval()
+            ax.plot([low, high], [y - 0.32] * 2, color=PALETTE[colour], linewidth=0.7)
+            ax.plot([pair[2].mean], [y - 0.32], mark, color=PALETTE[colour], markersize=3.5, markerfacecolor="white")
         ax.annotate(f" {said}", (1, y), xycoords=("axes fraction", "data"), va="center", fontsize=8)
     titles = [v.claim["text"] if len(v.claim["text"]) < 62 else v.claim["text"][:60] + "…" for v in reversed(verdicts)]
     ax.set(
         yticks=range(len(verdicts)), ylim=(-0.7, len(verdicts) - 0.3), ylabel="claim",
-        xlabel=f"paired difference, better minus worse (grey: under {smallest:g})",
+        xlabel=f"paired difference, better minus worse (grey: under {smallest:g}"
+        + ("; thin, open: networks before)" if before else ")"),
     )  # fmt: skip
     ax.set_yticklabels(titles, fontsize=8)
     counts = Counter("not run yet" if v.verdict == "not run" else v.verdict for v in verdicts)
-    return fig, f"{len(verdicts)} claims: " + ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    said = f"{len(verdicts)} claims: " + ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    if before:
+        same, other, _ = same_and_other(verdicts, before)
+        said += f"; of {len(same) + len(other)} that other networks decided before, {len(same)} came out the same"
+    return fig, said
 
 
 def movers_figure(moved: Mapping[str, float], metric: str = "mAP"):

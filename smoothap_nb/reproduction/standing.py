@@ -3,7 +3,9 @@ the result most."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from pathlib import Path
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from ..checks import ConfigError
 from .conduct import Study
 from .recipes import read_papers
 from .referee import ClaimVerdict, admission, images_of, runs_of_point, verdicts_of
+from .replication import read_decided, same_and_other
 from .tracks import best_cell, best_settings, grid_cells, pieces, rows_of_cell
 from .verdicts import Paired
 
@@ -21,6 +24,7 @@ __all__ = [
     "decided",
     "hardest",
     "verdicts_table",
+    "replication_lines",
     "tuning_table",
     "comparison_table",
     "whole_networks_table",
@@ -82,14 +86,17 @@ def _interval(pair: Paired) -> str:
     return f"{pair.mean:+.4f} ({low:+.4f} to {high:+.4f})"
 
 
-def verdicts_table(verdicts: Sequence[ClaimVerdict]) -> str:
+def verdicts_table(verdicts: Sequence[ClaimVerdict], before: Mapping[str, ClaimVerdict] | None = None) -> str:
     """The claims as a Markdown table: the paired difference with its 95 % interval, and the verdict. Where a claim
     names several rivals or steps, the smallest difference stands there.
 
     Args:
         verdicts: of `decided`.
+        before: of `replication.read_decided`: what other networks said stands in a column of its own.
     """
     lines = ["| claim | source | metric | difference (95 %) | networks, runs | verdict |", "|---|---|---|---|---|---|"]
+    if before:
+        lines = [lines[0] + " on the networks before |", lines[1] + "---|"]
     for v in verdicts:
         found = hardest(v) if v.decision is not None else None
         shown, runs = ("", "") if found is None else (_interval(found[2]), f"{found[2].networks}, {found[2].runs}")
@@ -98,7 +105,10 @@ def verdicts_table(verdicts: Sequence[ClaimVerdict]) -> str:
             shown += f", the least of {len(v.pairs)}, to {worse}"
         verdict = "not run yet" if v.verdict == "not run" else v.verdict
         claim = " | ".join(v.claim[key] for key in ("text", "source", "metric"))
-        lines.append(f"| {claim} | {shown} | {runs} | {verdict} |")
+        old = before.get(v.claim["text"]) if before else None
+        found = hardest(old) if old is not None else None
+        earlier = "" if old is None or found is None else f"{found[2].mean:+.4f}: {old.verdict}"
+        lines.append(f"| {claim} | {shown} | {runs} | {verdict} |" + (f" {earlier} |" if before else ""))
     return "\n".join(lines)
 
 
@@ -253,6 +263,11 @@ def study_part(folder) -> list[str]:
     """
     study, rows, trouble = read_study(folder)
     plan, left = study.plan, rows_left(study.plan, rows)
+    before, about = {}, {}
+    try:
+        before, about = read_decided(Path(folder).with_name("claims-before.json"))
+    except ConfigError as error:
+        trouble.append(str(error))
     f, smallest = plan["track-f"], plan["plan"]["smallest"]
     parts = [
         "### From a pretrained network (`smoothap reproduce claims`)",
@@ -273,8 +288,26 @@ def study_part(folder) -> list[str]:
         ]
     parts += [tuning_table(plan, rows), comparison_table(plan, rows)]
     if any(name.startswith("main/") for name in rows):
-        parts += [verdicts_table(decided(plan, rows)), CAVEATS]
+        found = decided(plan, rows)
+        parts += [verdicts_table(found, before), *replication_lines(found, before, about), CAVEATS]
     return [*parts, whole_networks_table(plan, rows)]
+
+
+def replication_lines(now: Sequence[ClaimVerdict], before: Mapping[str, ClaimVerdict], about: Mapping) -> list[str]:
+    """What an earlier set of networks said beside the present one, in words; empty where none was kept.
+
+    Args:
+        now: of `decided`.
+        before, about: of `replication.read_decided`.
+    """
+    same, other, turned = same_and_other(now, before)
+    if not same and not other:
+        return []
+    return [
+        f"The same plan was decided before on networks 1 to 5 of another machine (network 0 is in both; {about['rows']}"
+        f"): of {len(same) + len(other)} claims decided both times {len(same)} have the same verdict, and {turned} "
+        f"turned round" + (f"; another verdict: {'; '.join(other)}." if other else ".")
+    ]
 
 
 def gpu_part(folder) -> list[str]:

@@ -1,15 +1,20 @@
 "From rows to verdicts, on rows that are invented."
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from smoothap_nb.checks import ConfigError
 from smoothap_nb.reproduction.conduct import pack
 from smoothap_nb.reproduction.figures import claims_figure, movers_figure
-from smoothap_nb.reproduction.referee import admission, difference_of, power_of, verdicts_of
+from smoothap_nb.reproduction.referee import ClaimVerdict, admission, difference_of, power_of, verdicts_of
+from smoothap_nb.reproduction.replication import read_decided, same_and_other, write_decided
 from smoothap_nb.reproduction.standing import (
     decided,
     movers,
     read_study,
+    replication_lines,
     study_part,
     comparison_table,
     tuning_table,
@@ -117,11 +122,48 @@ def test_tables_and_pictures_say_what_the_rows_say(tmp_path):
     assert "1 holds" in claims_figure(verdicts)[1]
 
 
+def test_what_other_networks_said_stands_beside_it(tmp_path):
+    losses = {"smooth-ap": 0.62, "fast-ap": 0.6, "triplet": 0.5}
+    plan, rows = study(losses)
+    path, now = tmp_path / "claims-before.json", decided(plan, rows)
+    assert read_decided(path) == ({}, {})
+    assert write_decided(path, now, {"rows": "elsewhere"}) == 2  # the two claims that were decided
+    before, about = read_decided(path)
+    assert about == {"rows": "elsewhere"} and all(v.decision is None or v == before_of(before, v) for v in now)
+    assert same_and_other(now, before) == (list(before), [], 0)
+    turned = decided(*study(losses | {"fast-ap": 0.64}))
+    same, other, count = same_and_other(turned, before)
+    assert (len(same), count) == (1, 1) and "than FastAP" in other[0]
+    line = next(line for line in verdicts_table(turned, before).splitlines() if other[0] in line)
+    assert "| contradicted | +0.0" in line and line.endswith(": holds |") and line.count("|") == 8
+    fig, text = claims_figure(turned, before=before)
+    fig.savefig(tmp_path / "figure.png")
+    assert "of 2 that other networks decided before, 1 came out the same" in text
+    assert "of 2 claims decided both times 1 have" in replication_lines(turned, before, about)[0]
+    assert replication_lines(turned, {}, {}) == []
+
+
+def before_of(before: dict, verdict: ClaimVerdict) -> ClaimVerdict:
+    "What was kept of a claim, with the claim of the plan: the file keeps text, source and metric of it."
+    return replace(before[verdict.claim["text"]], claim=verdict.claim)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"claims": [{"text": "a"}]}', '{"claims": 3}'])
+def test_a_damaged_file_of_earlier_verdicts_is_named(tmp_path, text):
+    path = tmp_path / "claims-before.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="claims-before.json cannot be read.*Take the committed file back"):
+        read_decided(path)
+
+
 def test_the_page_counts_what_is_there_and_waits_with_verdicts(tmp_path):
-    study_, rows, trouble = read_study(tmp_path)
-    assert rows == {} and trouble == [] and "not run yet" in " ".join(study_part(tmp_path))
+    folder = tmp_path / "claims"
+    study_, rows, trouble = read_study(folder)
+    assert rows == {} and trouble == [] and "not run yet" in " ".join(study_part(folder))
     study_.ledgers["network-0"].add("pretext/net0", {"values": {}})
-    text = " ".join(study_part(tmp_path))
+    (tmp_path / "claims-before.json").write_text("{")
+    text = " ".join(study_part(folder))
+    assert "claims-before.json cannot be read" in text
     assert "1 of about" in text and "**Unfinished.**" in text and "| claim |" not in text
     (tmp_path / "tuning.json").write_text('{"plan": "another", "rows": {}}')
     assert "was made by the plan another" in " ".join(study_part(tmp_path))
