@@ -293,6 +293,33 @@ def mutation(page: Path) -> str:
     )
 
 
+def house(page: Path) -> str:
+    "How large the library is, and how long its default tests take."
+    found = stored().get("house.json")
+    if not found:
+        return "Not measured yet: `python tools/house.py --tests`."
+    size = found["library"]
+    (then, now), (code_then, code_now) = size["in both"]["lines"], size["in both"]["without docstrings"]
+    most = ", ".join(f"{room} {lines:,}" for room, lines in list(size["new"]["rooms"].items())[:6])
+    lines = [
+        f"The library has {size['now']['lines']:,} lines (commit {size['now']['commit']}); before it became a house it "
+        f"had {size['before']['lines']:,} and was to shrink. That was missed. {size['new']['names']} functions and "
+        f"classes are new ({size['new']['lines']:,} lines: {most}), {size['gone']['names']} are gone "
+        f"({size['gone']['lines']:,}); the {size['in both']['names']} that both have went from {then:,} to {now:,} "
+        f"lines, without docstrings from {code_then:,} to {code_now:,}."
+    ]
+    if tests := found.get("tests"):
+        rooms = ", ".join(f"{room} {seconds}" for room, seconds in list(tests["seconds by room"].items())[:6])
+        where, (minutes, rest) = tests["environment"], divmod(tests["seconds"], 60)
+        lines.append(
+            f"\nThe default tests ({tests['tests']:,}) took {minutes} min {rest} s with {tests['workers']} workers on "
+            f"{tests['cores']} cores ({where['hardware']}); six minutes are wanted. "
+            f"Seconds of a worker by room: {rooms}. `python tools/house.py --tests`, {tests['date']}, "
+            f"commit {where['commit']}."
+        )
+    return "\n".join(lines)
+
+
 def first_bottleneck(page: Path) -> str:
     "What bounds Smooth-AP on Stanford Online Products at batch 384: reading or the card, by the model of `--show`."
     from smoothap_nb import reproduction as rp
@@ -399,6 +426,7 @@ BLOCKS = {
     "teaching": teaching,
     "grading": grading,
     "mutation": mutation,
+    "house": house,
     "demo": demo,
     "experiments": all_experiments,
     "benchmarks": all_benchmarks,

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from jupyter_client.manager import AsyncKernelManager
-from jupyter_client.provisioning import LocalProvisioner
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 __all__ = ["WarmKernelManager"]
 

@@ -27,7 +27,7 @@ _HOME = {
     "costs": ("CARDS", "PICTURES_PER_CORE", "cost_of", "bottleneck", "cost_in_words", "as_toml"),
     "results": ("keep", "runs_of", "read_runs", "read_rows", "against_paper"),
     "page": ("reproduction_page", "obtained_table", "too_early_table", "from_nothing", "mean_and_range"),
-    "figures": ("claims_figure", "movers_figure"),
+    "figures": ("claims_figure", "replication_figure", "movers_figure"),
     "statistics": ("character_error",),
     "verdicts": ("SMALLEST", "VERDICTS", "Paired", "Decision", "paired_difference", "decide_claims", "holm"),
     "conduct": ("Study",),

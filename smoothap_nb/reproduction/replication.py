@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def read_decided(path) -> tuple[dict[str, ClaimVerdict], dict]:
     return found, about
 
 
-def same_and_other(now: Sequence[ClaimVerdict], before: dict[str, ClaimVerdict]) -> tuple[list[str], list[str], int]:
+def same_and_other(now: Sequence[ClaimVerdict], before: Mapping[str, ClaimVerdict]) -> tuple[list[str], list[str], int]:
     """Which verdicts came out again.
 
     Args:

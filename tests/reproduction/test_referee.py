@@ -7,7 +7,7 @@ import pytest
 
 from smoothap_nb.checks import ConfigError
 from smoothap_nb.reproduction.conduct import pack
-from smoothap_nb.reproduction.figures import claims_figure, movers_figure
+from smoothap_nb.reproduction.figures import claims_figure, movers_figure, replication_figure
 from smoothap_nb.reproduction.referee import ClaimVerdict, admission, difference_of, power_of, verdicts_of
 from smoothap_nb.reproduction.replication import read_decided, same_and_other, write_decided
 from smoothap_nb.reproduction.standing import (
@@ -136,9 +136,14 @@ def test_what_other_networks_said_stands_beside_it(tmp_path):
     assert (len(same), count) == (1, 1) and "than FastAP" in other[0]
     line = next(line for line in verdicts_table(turned, before).splitlines() if other[0] in line)
     assert "| contradicted | +0.0" in line and line.endswith(": holds |") and line.count("|") == 8
-    fig, text = claims_figure(turned, before=before)
+    fig, text = replication_figure(turned, before)
     fig.savefig(tmp_path / "figure.png")
-    assert "of 2 that other networks decided before, 1 came out the same" in text
+    assert "2 claims decided on two sets" in text and "1 have the same verdict, 1 another, 1 turned round" in text
+    marks = [line for line in fig.axes[0].lines if line.get_linestyle() == "None"]
+    points = [tuple(np.ravel(mark.get_data())) for mark in marks]
+    assert len(points) == 2 and sorted(y for _, y in points) == pytest.approx([-0.02, 0.12], abs=0.002)
+    assert sorted(x for x, _ in points) == pytest.approx([0.02, 0.12], abs=0.002)
+    assert replication_figure(turned, {})[1].startswith("0 claims")
     assert "of 2 claims decided both times 1 have" in replication_lines(turned, before, about)[0]
     assert replication_lines(turned, {}, {}) == []
 
