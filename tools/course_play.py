@@ -6,12 +6,14 @@ The tests use it, and `python tools/course.py values SET`.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import copy
 import io
 import linecache
 import os
 import re
+import symtable
 import tempfile
 from pathlib import Path
 
@@ -28,12 +30,13 @@ def task_of(grade_id: str) -> str:
     return grade_id.partition("_more")[0].removesuffix("_edge")
 
 
-def play(nb, looked_at: bool = True) -> dict[str, str]:
+def play(nb, looked_at: bool = True, skip: frozenset[str] = frozenset()) -> dict[str, str]:
     """Run the cells, going on after errors; {grade_id: message} of the cells that failed.
 
     Args:
         nb: a notebook with nbgrader's marks.
         looked_at: run the cells that are only looked at (figures, trainings), too.
+        skip: ids of cells to leave out, see `beside`.
     """
     import torch
 
@@ -42,7 +45,7 @@ def play(nb, looked_at: bool = True) -> dict[str, str]:
     failed, space = {}, {"__name__": "__main__"}
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # what a set writes
         for number, cell in enumerate(nb.cells):
-            if cell.cell_type != "code" or not (looked_at or marks(cell)):
+            if cell.cell_type != "code" or not (looked_at or marks(cell)) or marks(cell).get("grade_id") in skip:
                 continue
             name, lines = f"cell {number}", cell.source.splitlines(keepends=True)
             linecache.cache[name] = (len(cell.source), None, lines, name)
@@ -52,6 +55,49 @@ def play(nb, looked_at: bool = True) -> dict[str, str]:
             except Exception as error:
                 failed[marks(cell).get("grade_id", name)] = str(error) or repr(error)
     return failed
+
+
+def asked_of_all(source: str) -> set[str]:
+    "Names that a cell looks up where every cell sees them, also from within its functions."
+    found, left = set(), [symtable.symtable(source, "cell", "exec")]
+    while left:
+        table = left.pop()
+        left += table.get_children()
+        everywhere = table.get_type() == "module"
+        found |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and (everywhere or s.is_global())}
+    return found
+
+
+def beside(nb, answers: dict[str, str]) -> frozenset[str]:
+    """Ids of the checks that see nothing of some answers: they use no name that these give a meaning to, nor one that
+    follows from such a name, and no cell that runs needs what they define. With the reference's answers they pass.
+
+    Args:
+        nb: the notebook with the reference's answers.
+        answers: {grade_id: source} of the cells that are replaced.
+    """
+    from honesty import bound  # beside the course
+
+    cells = [c for c in nb.cells if c.cell_type == "code" and marks(c)]
+    sources = [[c.source, *([answers[i]] if (i := marks(c)["grade_id"]) in answers else [])] for c in cells]
+    uses, gives, changed, skipped = [], [], set(), set()
+    for cell, texts in zip(cells, sources):
+        trees = [ast.parse(text) for text in texts]
+        nodes = [node for tree in trees for node in ast.walk(tree)]
+        gives.append(set().union(*(bound(tree, imports=False) for tree in trees)))
+        named = {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+        named = named.union(*map(asked_of_all, texts))
+        uses.append(named - gives[-1])  # a check gives its own names a meaning before it uses them
+        if len(texts) > 1 or uses[-1] & changed:
+            changed |= gives[-1]
+        elif marks(cell).get("grade"):
+            skipped.add(marks(cell)["grade_id"])
+    while needed := [
+        i for i, cell in enumerate(cells) if marks(cell)["grade_id"] in skipped
+        and any(gives[i] & uses[j] for j in range(i + 1, len(cells)) if marks(cells[j])["grade_id"] not in skipped)
+    ]:  # fmt: skip
+        skipped -= {marks(cells[i])["grade_id"] for i in needed}
+    return frozenset(skipped)
 
 
 def replaced(nb, answers: dict[str, str]):
