@@ -22,7 +22,7 @@ def faults(steps=20):
         del pieces
     return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / steps
 
-faults(3)
+faults(12)  # until the heap has found its shape, which is another in each process
 print(faults())
 """
 
