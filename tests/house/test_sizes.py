@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import house
 import smoothap_nb
 
 HOME = Path(smoothap_nb.__file__).parent
@@ -43,3 +44,8 @@ def test_exported_cells_can_be_read(path):
                     if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(n, clean=False) is not None)
         lines = len([line for line in source.splitlines() if line.strip()]) - words
         assert lines <= 40, f"cell {number} of {path.name} exports {lines} lines"
+
+
+def test_lines_are_counted_with_and_without_docstrings():
+    text = 'def one(a):\n    """Say.\n\n    More.\n    """\n    return a\n\n\nclass Two:\n    "Short."\n\n    x = 1\n'
+    assert house.definitions({"m.py": text}) == {"one": [("m.py", 6, 2)], "Two": [("m.py", 4, 3)]}
