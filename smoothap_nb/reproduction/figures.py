@@ -87,11 +87,7 @@ def replication_figure(
         ax.plot([left, right], [found[2].mean] * 2, color=PALETTE[colour], linewidth=1)
         ax.plot([pair.mean] * 2, [low, high], color=PALETTE[colour], linewidth=1)
         fill = PALETTE[colour] if verdict.verdict == old.verdict else "white"
-        name = None if verdict.verdict in seen else verdict.verdict
-        ax.plot(
-            pair.mean, found[2].mean, mark, color=PALETTE[colour], markerfacecolor=fill, markersize=6, label=name,
-            linestyle="none",
-        )  # fmt: skip
+        ax.plot(pair.mean, found[2].mean, mark, color=PALETTE[colour], markerfacecolor=fill, markersize=6)
         seen.add(verdict.verdict)
         reach = max(reach, *map(abs, (left, right, low, high)))
     ax.axline((0, 0), slope=1, color="black", linewidth=0.8, linestyle="--")
@@ -99,6 +95,8 @@ def replication_figure(
         xlim=(-1.05 * reach, 1.05 * reach), ylim=(-1.05 * reach, 1.05 * reach), aspect="equal",
         xlabel="paired difference on the networks before", ylabel="paired difference on the networks now",
     )  # fmt: skip
+    for name in (name for name in LOOKS if name in seen):
+        ax.plot([], [], LOOKS[name][1], color=PALETTE[LOOKS[name][0]], label=name)
     if seen:
         ax.legend(title="verdict now\n(open: another before)", fontsize=8, title_fontsize=8, loc="upper left")
     same, other, turned = same_and_other(now, before)

@@ -139,7 +139,7 @@ def test_what_other_networks_said_stands_beside_it(tmp_path):
     fig, text = replication_figure(turned, before)
     fig.savefig(tmp_path / "figure.png")
     assert "2 claims decided on two sets" in text and "1 have the same verdict, 1 another, 1 turned round" in text
-    marks = [line for line in fig.axes[0].lines if line.get_linestyle() == "None"]
+    marks = [line for line in fig.axes[0].lines if line.get_linestyle() == "None" and len(line.get_xdata())]
     points = [tuple(np.ravel(mark.get_data())) for mark in marks]
     assert len(points) == 2 and sorted(y for _, y in points) == pytest.approx([-0.02, 0.12], abs=0.002)
     assert sorted(x for x, _ in points) == pytest.approx([0.02, 0.12], abs=0.002)
