@@ -300,13 +300,15 @@ def house(page: Path) -> str:
         return "Not measured yet: `python tools/house.py --tests`."
     size = found["library"]
     (then, now), (code_then, code_now) = size["in both"]["lines"], size["in both"]["without docstrings"]
+    shrank = size["now"]["lines"] < size["before"]["lines"]
     most = ", ".join(f"{room} {lines:,}" for room, lines in list(size["new"]["rooms"].items())[:6])
     lines = [
         f"The library has {size['now']['lines']:,} lines (commit {size['now']['commit']}); before it became a house it "
-        f"had {size['before']['lines']:,} and was to shrink. That was missed. {size['new']['names']} functions and "
-        f"classes are new ({size['new']['lines']:,} lines: {most}), {size['gone']['names']} are gone "
-        f"({size['gone']['lines']:,}); the {size['in both']['names']} that both have went from {then:,} to {now:,} "
-        f"lines, without docstrings from {code_then:,} to {code_now:,}."
+        f"had {size['before']['lines']:,} and was to shrink. "
+        f"{'So it did.' if shrank else 'That was missed.'} "
+        f"{size['new']['names']} functions and classes are new ({size['new']['lines']:,} lines: {most}), "
+        f"{size['gone']['names']} are gone ({size['gone']['lines']:,}); the {size['in both']['names']} that both have "
+        f"went from {then:,} to {now:,} lines, without docstrings from {code_then:,} to {code_now:,}."
     ]
     if tests := found.get("tests"):
         rooms = ", ".join(f"{room} {seconds}" for room, seconds in list(tests["seconds by room"].items())[:6])
