@@ -12,7 +12,7 @@ import numpy as np
 from ..checks import ConfigError
 from .conduct import Study
 from .recipes import read_papers
-from .referee import ClaimVerdict, admission, images_of, runs_of_point, verdicts_of
+from .referee import NOT_TRAINED, ClaimVerdict, admission, difference_of, images_of, runs_of_point, verdicts_of
 from .replication import read_decided, same_and_other
 from .tracks import best_cell, best_settings, grid_cells, pieces, rows_of_cell
 from .verdicts import Paired
@@ -138,31 +138,32 @@ def tuning_table(plan: dict, rows: dict) -> str:
 
 
 def comparison_table(plan: dict, rows: dict, metrics: Sequence[str] = ("mAP", "R@1", "H-AP", "NDCG")) -> str:
-    """Every loss on test characters, as a Markdown table, best mAP first; empty where none was run.
-
-    Side by side on network 0, which comes with the package, so that all losses have been there; and the mean over all
-    networks for those that have been on each.
+    """Every loss on test characters, as a Markdown table: the mean over all networks and seeds, and the paired
+    difference from the first line with its 95 % interval, each by itself. Best first; losses that are not admitted
+    stand below and say so; empty where no loss has been on every network.
 
     Args:
         plan: of `read_plan`.
         rows: by name.
-        metrics: columns.
+        metrics: columns; the first one orders the lines.
     """
-    seeds, count = len(plan["track-f"]["seeds"]), plan["networks"]["count"]
-    lines, found = [], {}
+    seeds, count, images = len(plan["track-f"]["seeds"]), plan["networks"]["count"], images_of(rows)
+    found = {}
     for method in plan["methods"]:
-        runs = runs_of_point(rows, f"main/{method}")
-        here = [row["values"] for (network, _), row in runs.items() if network == 0]
-        if len(here) == seeds:
-            mean = f"{np.mean(_means(rows, f'main/{method}', 'mAP')):.3f}" if len(runs) == count * seeds else ""
-            found[method] = [float(np.mean([values[metric] for values in here])) for metric in metrics], mean
-    for method, (values, mean) in sorted(found.items(), key=lambda item: -item[1][0][0]):
-        shown = " | ".join(f"{value:.3f}" for value in values)
-        lines.append(f"| {plan['methods'][method]['title']} | {shown} | {mean} |")
-    if start := rows.get("start/net0/test"):
-        shown = " | ".join(f"{start['values'][metric]:.3f}" for metric in metrics)
-        lines.append(f"| the features alone | {shown} | |")
-    head = f"| test characters, network 0, mean of {seeds} runs | {' | '.join(metrics)} | mAP, {count} networks |"
+        if len(runs_of_point(rows, f"main/{method}")) == count * seeds:
+            values = [float(np.mean(_means(rows, f"main/{method}", metric))) for metric in metrics]
+            found[method] = admission(plan, rows, method).admitted, values
+    lines, order = [], sorted(found, key=lambda method: (not found[method][0], -found[method][1][0]))
+    for method in order:
+        admitted, values = found[method]
+        gap = difference_of(rows, f"main/{method}", f"main/{order[0]}", metrics[0], images)
+        title = plan["methods"][method]["title"] + ("" if admitted else f" ({NOT_TRAINED})")
+        shown = "" if gap is None or method == order[0] else _interval(gap)
+        lines.append(f"| {title} | {' | '.join(f'{value:.3f}' for value in values)} | {shown} |")
+    starts = [rows[name]["values"] for k in range(count) if (name := f"start/net{k}/test") in rows]
+    means = " | ".join(f"{np.mean([values[metric] for values in starts]):.3f}" for metric in metrics if starts)
+    lines += [f"| the features alone | {means} | |"] if starts else []
+    head = f"| test characters, mean of {count} networks | {' | '.join(metrics)} | {metrics[0]} less the first (95 %) |"
     return "\n".join([head, "|---" * (2 + len(metrics)) + "|", *lines]) if found else ""
 
 
@@ -278,7 +279,8 @@ def study_part(folder) -> list[str]:
         f"{plan['plan']['alpha']:.0%}), is *equivalent* where it is told to be smaller than {smallest:g}, and else "
         f"*undecided*.",
         *(f"- **{line}**" for line in trouble),
-        f"{len(rows)} of about {len(rows) + left} pieces are done (plan `{study.hash}`)"
+        (f"{len(rows)} of about {len(rows) + left} pieces are" if left else f"All {len(rows)} pieces are")
+        + f" done (plan `{study.hash}`)"
         + (f": {where}." if (where := places(rows)) else ": not run yet."),
     ]
     if left and rows:
@@ -286,7 +288,9 @@ def study_part(folder) -> list[str]:
             "**Unfinished.** The claims of a paper are decided together, when all their runs are there, and not "
             "before: whoever looks earlier may stop when he likes what he sees. The same command goes on from here."
         ]
-    parts += [tuning_table(plan, rows), comparison_table(plan, rows)]
+    parts += [tuning_table(plan, rows)]
+    if table := comparison_table(plan, rows):
+        parts += [table, SIDE_BY_SIDE]
     if any(name.startswith("main/") for name in rows):
         found = decided(plan, rows)
         parts += [verdicts_table(found, before), *replication_lines(found, before, about), CAVEATS]
@@ -326,6 +330,10 @@ def gpu_part(folder) -> list[str]:
     ]
 
 
+SIDE_BY_SIDE = (
+    "The first line was chosen by these same runs, and each interval stands by itself: of many side by side, one in "
+    "twenty misses. Losses that were judged by H-AP (see above) aim at another measure than mAP."
+)
 CAVEATS = (
     "What cannot be concluded: the pictures are glyphs of 32 pixels and the networks small; the losses train a layer "
     "on frozen features, in which what a batch can teach is bounded (track E, the whole network, asks whether the "
