@@ -16,6 +16,9 @@ demo: $(VENV)/.library  ## install, train on the embedded Glyphs, evaluate, writ
 	$(BIN)/smoothap train demo --run $(RUN)
 	@echo; echo "Look at it: $(CURDIR)/$(RUN)/report.html"
 
+# compiled modules are kept, or every process that a test starts would compile them anew
+test test-all test-marked: export PYTHONDONTWRITEBYTECODE =
+
 test: $(VENV)/.tests  ## the default tests, under ten minutes
 	$(BIN)/python -m pytest -n auto --dist worksteal
 

@@ -1,6 +1,7 @@
 "Shared by all tests: one torch thread per worker, the folder of golden vectors, where Chromium is, a JupyterLab."
 
 import contextlib
+import gc
 import importlib
 import os
 import re
@@ -55,6 +56,11 @@ def pytest_configure(config):
             pytest.fail(message, pytrace=False)
 
     pytest.importorskip = demand
+
+
+def pytest_collection_finish():
+    "A million objects of imported modules stay to the end: no collection need walk over them again."
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items):

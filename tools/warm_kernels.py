@@ -7,6 +7,7 @@ fresh one; what a module does when it is imported is done once. `tools/notebooks
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import sys
@@ -25,6 +26,7 @@ def _be_a_kernel(arguments: list[str], env: dict[str, str], folder: str) -> None
     "What a forked process does: nothing of the one that asked for it stays but where the libraries lie."
     from ipykernel.kernelapp import launch_new_instance
 
+    gc.freeze()  # what was imported before stays: no collection walks over it again, or copies its pages
     os.environ.clear()
     os.environ.update(env)
     os.chdir(folder)

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import torch
+from clean import run_clean
 
 ROOT = __import__("pathlib").Path(__file__).resolve().parents[2]
 
@@ -152,5 +153,6 @@ def test_everything_runs_in_a_tiny_form(tmp_path):
     "words, reason", [(["nothing"], "no benchmark nothing"), (["--tiny"], "give them a folder of their own")]
 )
 def test_a_wrong_call_says_what_is_wrong(words, reason):
-    done = subprocess.run([sys.executable, "-m", "benchmarks", *words], cwd=ROOT, capture_output=True, text=True)
+    code = "import runpy; runpy.run_module('benchmarks', run_name='__main__')"
+    done = run_clean(code, argv=("benchmarks", *words))
     assert done.returncode == 2 and reason in done.stderr

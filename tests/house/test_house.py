@@ -18,12 +18,9 @@ from smoothap_nb import extras
 
 ROOT = Path(__file__).resolve().parents[2]
 import notebooks
+from clean import run_clean
 
 LESSONS = notebooks.notebooks()
-
-
-def run_python(code: str, **kwargs) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, **kwargs)
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
@@ -111,7 +108,7 @@ loaded = {m.split('.')[0] for m in set(sys.modules) - before}
 for name in smoothap_nb.__all__: getattr(smoothap_nb, name)
 print(sorted(loaded))
 """  # noqa: E501
-    done = run_python(code)
+    done = run_clean(code)
     assert done.returncode == 0, done.stderr
     assert ast.literal_eval(done.stdout) == ["smoothap_nb"], "import smoothap_nb loads more than itself"
 
@@ -128,7 +125,7 @@ EXTRAS = sorted(extras.EXTRAS)
 
 def test_losses_and_metrics_need_torch_and_numpy_alone():
     "What `pip install smoothap_nb` without extras brings is enough for a loss, a metric and a sampler in somebody's own loop."  # noqa: E501
-    done = run_python(
+    done = run_clean(
         WITHOUT.format(refused=EXTRAS)
         + """
 import torch, smoothap_nb as s
@@ -160,7 +157,7 @@ print(sorted(s.evaluate(x.detach(), y, metrics=("mAP", "R@1"), progress=False, n
     ],
 )
 def test_a_missing_extra_is_named_in_one_line(code, package, extra):
-    done = run_python(WITHOUT.format(refused=[package]) + code)
+    done = run_clean(WITHOUT.format(refused=[package]) + code)
     assert (
         done.returncode
         and f"needs {package}: pip install 'smoothap_nb[{extra}]'" in done.stderr.strip().splitlines()[-1]

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 import torch
+from clean import run_clean
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -351,7 +352,7 @@ s = torch.randn(2, 50, requires_grad=True)
 blackbox_ap(s, torch.rand(2, 50) < .5).nansum().backward()
 assert 'numba' not in sys.modules
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = run_clean(code)
     assert done.returncode == 0, done.stderr
 
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from clean import run_clean
 
 import smoothap_nb
 from smoothap_nb import EmbeddingMemory, FastAPLoss, HAPLoss, HAPPIERLoss, RecallLoss, ROADMAPLoss, SmoothAPLoss
@@ -184,8 +185,7 @@ def test_without_the_package_one_line_names_it():
         "try: import smoothap_nb.losses.pml\n"
         "except ImportError as error: print(error)\n"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == ("smoothap_nb.losses.pml needs pytorch-metric-learning, which is not installed: "
+    assert run_clean(code).stdout == ("smoothap_nb.losses.pml needs pytorch-metric-learning, which is not installed: "
                           "pip install pytorch-metric-learning\n")
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from clean import run_clean
 from hypothesis import given, settings, strategies as st
 
 from smoothap_nb import (
@@ -452,13 +453,8 @@ def test_several_threads_give_the_same(monkeypatch):
 
 
 def test_importing_the_package_does_not_import_numba():
-    import subprocess
-
     code = "import sys, smoothap_nb; smoothap_nb.evaluate; print('numba' in sys.modules, 'torchmetrics' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == [
-        "False",
-        "False",
-    ]
+    assert run_clean(code).stdout.split() == ["False", "False"]
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -1,8 +1,6 @@
 "RankLab: the browser's numbers are the library's, by hand it moves, and Python's side says what does not fit."
 
 import re
-import subprocess
-import sys
 
 import matplotlib
 
@@ -10,6 +8,7 @@ matplotlib.use("Agg")
 import numpy as np
 import pytest
 import torch
+from clean import run_clean
 
 from smoothap_nb.show.figures import PALETTE
 from smoothap_nb.ranking import ranks
@@ -146,13 +145,15 @@ def test_widget_is_imported_when_it_is_made():
         "import sys, smoothap_nb, smoothap_nb.show.ranklab; smoothap_nb.RankLab; assert not {'anywidget', "
         "'ipywidgets', 'traitlets'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = run_clean(code)
+    assert done.returncode == 0, done.stderr
 
 
 def test_widget_without_anywidget_says_what_to_install():
     code = ("import sys; sys.modules['anywidget'] = None\nfrom smoothap_nb import RankLab\ntry: RankLab()\n"
             "except ImportError as e: assert 'pip install anywidget' in str(e), e\nelse: raise SystemExit('no error')")
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = run_clean(code)
+    assert done.returncode == 0, done.stderr
 
 
 def test_widget_reads_and_sets():
