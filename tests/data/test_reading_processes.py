@@ -30,13 +30,18 @@ def photos(tmp_path):
     return Photos(tmp_path / "photos")
 
 
+STANDING: list = []  # processes that other tests keep
+
+
 def children():
-    "Processes of ours; the server that the lessons' kernels are forked from (multiprocessing's) is none."
-    return [c for c in psutil.Process().children() if "from multiprocessing." not in " ".join(c.cmdline())]
+    "Processes that a test has started; what multiprocessing keeps for itself (a tracker) is none."
+    found = [child for child in psutil.Process().children() if child not in STANDING]
+    return [child for child in found if "from multiprocessing." not in " ".join(child.cmdline())]
 
 
 @pytest.fixture(autouse=True)
 def nothing_stays():
+    STANDING[:] = psutil.Process().children()
     yield
     assert not children()
     assert not [t for t in threading.enumerate() if t.name.startswith(("reader", "joiner"))]
