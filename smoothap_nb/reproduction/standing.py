@@ -156,13 +156,14 @@ def comparison_table(plan: dict, rows: dict, metrics: Sequence[str] = ("mAP", "R
     lines, order = [], sorted(found, key=lambda method: (not found[method][0], -found[method][1][0]))
     for method in order:
         admitted, values = found[method]
-        gap = difference_of(rows, f"main/{method}", f"main/{order[0]}", metrics[0], images)
+        pair = f"main/{method}", f"main/{order[0]}"
+        gap = difference_of(rows, *pair, metrics[0], images) if method != order[0] else None
         title = plan["methods"][method]["title"] + ("" if admitted else f" ({NOT_TRAINED})")
-        shown = "" if gap is None or method == order[0] else _interval(gap)
+        shown = "" if gap is None else _interval(gap)
         lines.append(f"| {title} | {' | '.join(f'{value:.3f}' for value in values)} | {shown} |")
-    starts = [rows[name]["values"] for k in range(count) if (name := f"start/net{k}/test") in rows]
-    means = " | ".join(f"{np.mean([values[metric] for values in starts]):.3f}" for metric in metrics if starts)
-    lines += [f"| the features alone | {means} | |"] if starts else []
+    if starts := [rows[name]["values"] for k in range(count) if (name := f"start/net{k}/test") in rows]:
+        means = " | ".join(f"{np.mean([values[metric] for values in starts]):.3f}" for metric in metrics)
+        lines.append(f"| the features alone | {means} | |")
     head = f"| test characters, mean of {count} networks | {' | '.join(metrics)} | {metrics[0]} less the first (95 %) |"
     return "\n".join([head, "|---" * (2 + len(metrics)) + "|", *lines]) if found else ""
 

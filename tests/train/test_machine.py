@@ -15,10 +15,10 @@ from smoothap_nb.train.machine import keep_memory
 torch.set_num_threads(1)
 {setting}
 
-def faults(steps=8):
+def faults(steps=20):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(steps):  # what a step does: large pieces come and go
-        pieces = [torch.ones(9_000_000) for _ in range(3)]
+        pieces = [torch.ones(12_000_000) for _ in range(3)]
         del pieces
     return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / steps
 
